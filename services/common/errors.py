@@ -1,0 +1,121 @@
+"""The one hierarchy of errors.
+
+AntiphonError
+ ├─ InvalidRequest 400 ── ContextLengthExceeded
+ ├─ ContentRefused 400
+ ├─ InvalidApiKey 401
+ ├─ Forbidden 403
+ ├─ NotFound 404 ── ModelNotFound
+ ├─ MethodNotAllowed 405
+ ├─ Conflict 409
+ ├─ TooLarge 413
+ ├─ Overloaded 503 ── EngineFailed
+ ├─ DeadlineExceeded 504
+ └─ InternalError 500  a fault of ours; its cause is in the log, never in the answer
+"""
+
+from typing import Any, ClassVar
+
+
+class AntiphonError(Exception):
+    """An expected failure that knows how it looks on the wire (SEMANTICS: Errors)."""
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "server_error"
+    code: ClassVar[str | None] = None
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None, retry_after: float | None = None):
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.wire_code = code or self.code
+        self.retry_after = retry_after
+        """Seconds after which the same request may succeed."""
+
+    def body(self) -> dict[str, Any]:
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.wire_code}}
+
+
+class InvalidRequest(AntiphonError):
+    status, type = 400, "invalid_request_error"
+
+
+class ContextLengthExceeded(InvalidRequest):
+    code = "context_length_exceeded"
+
+
+class ContentRefused(AntiphonError):
+    status, type, code = 400, "invalid_request_error", "content_policy_violation"
+
+
+class InvalidApiKey(AntiphonError):
+    status, type, code = 401, "invalid_request_error", "invalid_api_key"
+
+
+class Forbidden(AntiphonError):
+    status, type, code = 403, "invalid_request_error", "forbidden"
+
+
+class NotFound(AntiphonError):
+    status, type, code = 404, "invalid_request_error", "not_found"
+
+
+class ModelNotFound(NotFound):
+    code = "model_not_found"
+
+    @classmethod
+    def named(cls, model: str) -> "ModelNotFound":
+        return cls(f"The model `{model}` does not exist or you do not have access to it.", param="model")
+
+
+class MethodNotAllowed(AntiphonError):
+    status, type, code = 405, "invalid_request_error", "method_not_allowed"
+
+
+class Conflict(AntiphonError):
+    status, type, code = 409, "invalid_request_error", "conflict"
+
+
+class TooLarge(AntiphonError):
+    status, type, code = 413, "invalid_request_error", "request_too_large"
+
+
+class Overloaded(AntiphonError):
+    status, type, code = 503, "server_error", "overloaded"
+
+
+class EngineFailed(Overloaded):
+    code = "engine_failed"
+
+
+class DeadlineExceeded(AntiphonError):
+    status, type, code = 504, "server_error", "deadline_exceeded"
+
+
+class InternalError(AntiphonError):
+    status, type, code = 500, "server_error", "internal_error"
+
+
+def _tree(cls: type[AntiphonError]) -> dict[str, type[AntiphonError]]:
+    found = {cls.__name__: cls}
+    for child in cls.__subclasses__():
+        found |= _tree(child)
+    return found
+
+
+def to_wire(error: AntiphonError) -> dict[str, Any]:
+    """For ports over HTTP: enough to raise the same error on the other side."""
+    return {
+        "kind": type(error).__name__,
+        "message": error.message,
+        "param": error.param,
+        "code": error.wire_code,
+        "retry_after": error.retry_after,
+    }
+
+
+def from_wire(data: dict[str, Any]) -> AntiphonError:
+    cls = _tree(AntiphonError).get(str(data.get("kind")), InternalError)
+    return cls(
+        str(data.get("message")), param=data.get("param"), code=data.get("code"), retry_after=data.get("retry_after")
+    )

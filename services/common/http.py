@@ -1,0 +1,131 @@
+"""Ports over HTTP: one codec for every api/client pair.
+
+A call is `POST /{method}` with the message as a JSON body. A stream answers with SSE: one `data:` line per item,
+then `event: end`; a failure is `event: error` with an error's wire form. Dropping the connection closes the
+iterator on the other side, so cancellation crosses processes by itself.
+"""
+
+import asyncio
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, TypeVar, cast, get_type_hints
+
+import aiohttp
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from services.common.errors import AntiphonError, InternalError, InvalidRequest, Overloaded, from_wire, to_wire
+from services.common.telemetry import log
+
+T = TypeVar("T")
+_encode = msgspec.json.encode
+
+
+def serve_port(port: type, implementation: object) -> Starlette:
+    """An app with one route per method of `port`, answered by `implementation`."""
+    names = [name for name, member in vars(port).items() if not name.startswith("_") and inspect.isfunction(member)]
+    return Starlette(routes=[Route(f"/{name}", _handler(port, implementation, name), methods=["POST"]) for name in names])
+
+
+def _handler(port: type, implementation: object, name: str) -> Callable[[Request], Awaitable[Response]]:
+    hints = get_type_hints(getattr(port, name))
+    hints.pop("return", None)
+    decoder = msgspec.json.Decoder(next(iter(hints.values()))) if hints else None
+    method = getattr(implementation, name)
+
+    async def handle(request: Request) -> Response:
+        try:
+            arguments = (decoder.decode(await request.body()),) if decoder else ()
+        except msgspec.DecodeError as e:
+            return _failure(InvalidRequest(str(e)))
+        result = method(*arguments)
+        if hasattr(result, "__aiter__"):
+            return StreamingResponse(_frames(result), media_type="text/event-stream")
+        try:
+            return Response(_encode(await result), media_type="application/json")
+        except Exception as e:
+            return _failure(e)
+
+    return handle
+
+
+async def _frames(items: AsyncGenerator[Any, None]) -> AsyncIterator[bytes]:
+    async with aclosing(items):
+        try:
+            async for item in items:
+                yield b"data: %b\n\n" % _encode(item)
+        except Exception as e:
+            yield b"event: error\ndata: %b\n\n" % _encode(to_wire(_expected(e)))
+        else:
+            yield b"event: end\ndata:\n\n"
+
+
+def _expected(error: Exception) -> AntiphonError:
+    if isinstance(error, AntiphonError):
+        return error
+    log.error("port_failed", exc_info=error)
+    return InternalError("The service failed; its log says why.")
+
+
+def _failure(error: Exception) -> Response:
+    expected = _expected(error)
+    return Response(_encode(to_wire(expected)), expected.status, media_type="application/json")
+
+
+class Peer:
+    """The other end of a port: pooled keep-alive connections to one base URL."""
+
+    def __init__(self, base_url: str, session: aiohttp.ClientSession):
+        self._base = base_url.rstrip("/")
+        self._session = session
+
+    async def call(self, method: str, message: object, result: type[T] | Any) -> T:
+        try:
+            async with self._post(method, message) as response:
+                body = await response.read()
+                if response.status != 200:
+                    raise from_wire(msgspec.json.decode(body))
+        except (aiohttp.ClientError, asyncio.TimeoutError, msgspec.DecodeError) as e:
+            raise self._unreachable(e) from e
+        return cast(T, msgspec.json.decode(body, type=result))
+
+    async def stream(self, method: str, message: object, item: type[T] | Any) -> AsyncGenerator[T, None]:
+        decoder = msgspec.json.Decoder(item)
+        try:
+            async with self._post(method, message) as response:
+                if response.status != 200:
+                    raise from_wire(msgspec.json.decode(await response.read()))
+                async for event, data in sse_events(response.content):
+                    if event == b"end":
+                        return
+                    if event == b"error":
+                        raise from_wire(msgspec.json.decode(data))
+                    yield cast(T, decoder.decode(data))
+        except (aiohttp.ClientError, asyncio.TimeoutError, msgspec.DecodeError) as e:
+            raise self._unreachable(e) from e
+        raise Overloaded("The service stopped in the middle of its answer.")
+
+    def _post(self, method: str, message: object) -> Any:
+        return self._session.post(f"{self._base}/{method}", data=_encode(message))
+
+    def _unreachable(self, cause: BaseException) -> AntiphonError:
+        return Overloaded(f"The service at {self._base} cannot be reached: {type(cause).__name__}.", retry_after=1)
+
+
+async def sse_events(content: aiohttp.StreamReader) -> AsyncIterator[tuple[bytes, bytes]]:
+    """(event, data) of each SSE frame; data lines are one a frame on our wires."""
+    event = b""
+    buffer = b""
+    async for chunk in content.iter_any():
+        *lines, buffer = (buffer + chunk).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):
+                yield event, line[5:].strip()
+            elif line.startswith(b"event:"):
+                event = line[6:].strip()
+            elif not line:
+                event = b""

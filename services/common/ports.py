@@ -1,0 +1,122 @@
+"""The ports: what each part of Antiphon promises the others. See docs/adr/0002-ports-and-messages.md."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from services.common import messages as m
+
+EventStream = AsyncIterator[Sequence[m.Event]]
+"""Each item holds the events that arrived together, so that the edge writes them with one system call.
+
+Closing the iterator (`aclose`) cancels the work behind it, down to the engine.
+"""
+
+
+class Engine(Protocol):
+    """Runs one model. Errors: `ContextLengthExceeded`, `InvalidRequest`, `EngineFailed`, `Overloaded`."""
+
+    def generate(self, request: m.GenerationRequest) -> EventStream:
+        """Yield deltas, one `Finished` per choice, then one `Usage`. A stream that fails raises, and never finishes."""
+        ...
+
+    async def tokenize(self, request: m.TokenizeRequest) -> m.Tokens:
+        """The ids of a text or of a rendered prompt, by the model's own tokenizer."""
+        ...
+
+    async def capabilities(self) -> m.Capabilities: ...
+
+    async def load(self) -> m.Load:
+        """Never raises: an engine that cannot be asked is reported as unhealthy."""
+        ...
+
+
+class Embedder(Protocol):
+    async def embed(self, request: m.EmbeddingRequest) -> m.Embeddings:
+        """Errors: `InvalidRequest` names the input that is empty, too long or out of the vocabulary."""
+        ...
+
+
+class Router(Protocol):
+    async def models(self) -> Sequence[m.ModelCard]: ...
+
+    async def route(self, request: m.RouteRequest) -> m.Route:
+        """Errors: `ModelNotFound`."""
+        ...
+
+
+class Screen(Protocol):
+    """Decides what may enter a model and what may leave it."""
+
+    async def admit(self, request: m.GenerationRequest) -> None:
+        """Errors: `ContentRefused`."""
+        ...
+
+    def outgoing(self, events: EventStream) -> EventStream:
+        """The same stream without what may not leave; flagged text ends its choice with `content_filter`."""
+        ...
+
+
+class Accounts(Protocol):
+    async def authenticate(self, secret: str) -> m.Principal:
+        """Errors: `InvalidApiKey`, for an unknown, malformed or revoked key alike."""
+        ...
+
+    async def create_key(self, request: m.NewKey) -> m.ApiKey: ...
+
+    async def keys(self, tenant: str) -> Sequence[m.ApiKey]: ...
+
+    async def revoke_key(self, key: m.MessageRef) -> None: ...
+
+
+class Conversations(Protocol):
+    """Conversations of a tenant. Errors: `NotFound`, for a missing and for another tenant's id alike."""
+
+    async def create(self, request: m.NewConversation) -> m.Conversation: ...
+
+    async def get(self, ref: m.ConversationRef) -> m.Conversation: ...
+
+    async def find(self, query: m.ConversationQuery) -> m.ConversationPage:
+        """Newest first."""
+        ...
+
+    async def update(self, patch: m.ConversationPatch) -> m.Conversation: ...
+
+    async def delete(self, ref: m.ConversationRef) -> None:
+        """The conversation and every message in it."""
+        ...
+
+
+class Messages(Protocol):
+    """The tree of messages of a conversation. Errors: `NotFound`."""
+
+    async def append(self, message: m.NewMessage) -> m.StoredMessage:
+        """Add a node, durable when this returns, and make it the conversation's leaf. `Conflict` if its id is taken."""
+        ...
+
+    async def get(self, ref: m.MessageRef) -> m.StoredMessage: ...
+
+    async def update(self, patch: m.MessagePatch) -> m.StoredMessage: ...
+
+    async def path(self, ref: m.MessageRef) -> Sequence[m.StoredMessage]:
+        """From the root to this message."""
+        ...
+
+    async def all(self, ref: m.ConversationRef) -> Sequence[m.StoredMessage]:
+        """Every node of a conversation, oldest first."""
+        ...
+
+
+class TurnLog(Protocol):
+    """What a running turn has said, kept outside the process's memory so that nothing shown is lost."""
+
+    def append(self, turn_id: str, frame: bytes) -> None:
+        """Durable against the death of this process when it returns; never waits for a disk."""
+        ...
+
+    def close(self, turn_id: str) -> None:
+        """Forget a turn whose message has been saved."""
+        ...
+
+    def unfinished(self) -> Sequence[tuple[str, Sequence[bytes]]]:
+        """The turns that a former process left open, with their frames."""
+        ...

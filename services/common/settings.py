@@ -1,0 +1,9 @@
+"""Settings come from the environment (`ANTIPHON_…`) or from a `.env` file in the working folder; nothing else reads either."""
+
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """Base of every component's settings. A component adds its fields, each documented and with a safe default."""
+
+    model_config = SettingsConfigDict(env_prefix="ANTIPHON_", env_file=".env", extra="ignore", frozen=True)

@@ -1,0 +1,76 @@
+"""Logs (structlog, JSON lines, each with its request id), metrics (prometheus-client) and traces (OpenTelemetry, off by default)."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import IO, Any
+
+import msgspec
+import structlog
+from prometheus_client import Counter, Gauge, Histogram
+
+log = structlog.get_logger()
+
+REQUESTS = Counter("antiphon_requests", "Finished requests", ["route", "status"])
+OPEN_STREAMS = Gauge("antiphon_open_streams", "Streams open now")
+TTFT = Histogram(
+    "antiphon_ttft_seconds", "Time to first token, as the gateway sees it", ["model"],
+    buckets=(0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30),
+)  # fmt: skip
+TOKENS = Counter("antiphon_tokens", "Tokens, by kind: prompt, cached, completion", ["model", "kind"])
+ENGINE_RUNNING = Gauge("antiphon_engine_running", "Generations in the engine, by its own count", ["worker"])
+ENGINE_UP = Gauge("antiphon_engine_up", "1 if the engine answers", ["worker"])
+ENGINE_RESTARTS = Counter("antiphon_engine_restarts", "Times the supervisor started an engine again", ["worker"])
+
+
+def _dumps(value: Any, **_: Any) -> bytes:
+    return msgspec.json.encode(value, enc_hook=repr)
+
+
+def configure_logging(level: str = "info", stream: IO[bytes] | None = None) -> None:
+    """JSON lines on standard error, or on `stream`."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(serializer=_dumps),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.BytesLoggerFactory(stream or sys.stderr.buffer),
+        cache_logger_on_first_use=True,
+    )
+
+
+_tracer: Any = None
+_OFF: AbstractContextManager[None] = nullcontext()
+
+
+def configure_tracing(endpoint: str, service: str) -> None:
+    """Send spans to an OTLP/HTTP collector. Needs the `telemetry` extra."""
+    from opentelemetry import trace
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    provider = TracerProvider(resource=Resource.create({"service.name": service}))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+    trace.set_tracer_provider(provider)
+    global _tracer
+    _tracer = trace.get_tracer("antiphon")
+
+
+def span(name: str, **attributes: Any) -> AbstractContextManager[Any]:
+    """A span around a block; nothing at all while tracing is off."""
+    if _tracer is None:
+        return _OFF
+    return _traced(name, attributes)
+
+
+@contextmanager
+def _traced(name: str, attributes: dict[str, Any]) -> Iterator[Any]:
+    with _tracer.start_as_current_span(name, attributes=attributes) as active:
+        yield active
