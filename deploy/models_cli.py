@@ -33,8 +33,8 @@ def list_models(as_json: Annotated[bool, typer.Option("--json", help="For progra
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    table = Table("name", "kind", "size", "context", "licence", "pulled", caption="* the default")
-    table.columns[0].no_wrap = True
+    columns = ("name", "kind", "size", "context", "licence", "pulled")
+    table = Table(*columns, box=None, pad_edge=False, collapse_padding=True, caption="* the default")
     for row in rows:
         name = f"{row['name']} *" if row["default"] else str(row["name"])
         size, pulled = decimal(int(str(row["bytes"]))), str(row["pulled"])

@@ -1,4 +1,4 @@
-"""The model hub, through huggingface_hub: its token, mirror, offline and resume settings apply."""
+"""The model hub, through huggingface_hub: its token, mirror and offline settings apply."""
 
 import re
 import threading
@@ -25,24 +25,12 @@ class HubSource:
         return 0
 
     def fetch(self, file: File, folder: Path, progress: Progress) -> Path:
-        from huggingface_hub import constants, hf_hub_download
+        from huggingface_hub import constants
 
-        assert file.hub is not None
         if constants.is_offline_mode():
             raise SourceError("HF_HUB_OFFLINE is set")
         try:
-            revision = self._probe(file)
-            return Path(
-                hf_hub_download(
-                    file.hub.repo,
-                    file.hub.file,
-                    revision=revision,
-                    local_dir=folder / "hub",
-                    endpoint=self._endpoint,
-                    etag_timeout=self._patience_s,
-                    tqdm_class=_reporter(file, progress),
-                )
-            )
+            return self._download(file, self._probe(file), folder / file.name, progress)
         except SourceError:
             raise
         except Exception as error:  # its HTTP library's errors are not part of its interface
@@ -51,10 +39,10 @@ class HubSource:
 
     def _probe(self, file: File) -> str:
         """The commit that holds the file. Asks once: an unreachable hub costs 5 s, where a download retries for 30."""
-        from huggingface_hub import get_hf_file_metadata, hf_hub_url
+        from huggingface_hub import get_hf_file_metadata
 
         assert file.hub is not None
-        url = hf_hub_url(file.hub.repo, file.hub.file, revision=file.hub.revision, endpoint=self._endpoint)
+        url = self._url(file, file.hub.revision)
         found = _within(
             self._patience_s,
             lambda: get_hf_file_metadata(url, timeout=self._patience_s, endpoint=self._endpoint),
@@ -63,6 +51,30 @@ class HubSource:
         if is_sha256 and found.etag != file.sha256:
             raise SourceError(f"has another file under this name (sha256 {found.etag})")
         return found.commit_hash or file.hub.revision
+
+    def _download(self, file: File, revision: str, target: Path, progress: Progress) -> Path:
+        # Not hf_hub_download: it throws away what an interrupted download had fetched.
+        from huggingface_hub.file_download import http_get
+        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # documented, not re-exported
+
+        with target.open("ab") as stream:
+            if stream.tell() > file.bytes:
+                stream.truncate(0)
+            http_get(
+                self._url(file, revision),
+                stream,
+                resume_size=target.stat().st_size,
+                headers=build_hf_headers(),
+                expected_size=file.bytes,
+                tqdm_class=_reporter(file, progress),
+            )
+        return target
+
+    def _url(self, file: File, revision: str) -> str:
+        from huggingface_hub import hf_hub_url
+
+        assert file.hub is not None
+        return hf_hub_url(file.hub.repo, file.hub.file, revision=revision, endpoint=self._endpoint)
 
 
 def _within(seconds: float, call: Callable[[], Result]) -> Result:

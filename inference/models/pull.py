@@ -104,7 +104,7 @@ class Pull:
                 continue
             self._progress.note(f"{file.name}: from {place}")
             try:
-                self._keep(file, origin.fetch(file, self._partial, self._progress))
+                self._keep(file, self._fetch(file, origin))
             except (SourceError, OSError) as error:
                 failures.append(f"{place}: {error}")
                 self._progress.note(failures[-1])
@@ -112,10 +112,18 @@ class Pull:
                 return
         raise ModelUnavailable(self._despair(file, failures))
 
+    def _fetch(self, file: File, origin: Source) -> Path:
+        """A file with the right hash. A beginning that was continued may have been bad: then once more from nothing."""
+        continued = (self._partial / file.name).exists()
+        fetched = origin.fetch(file, self._partial, self._progress)
+        if (digest := sha256(fetched)) == file.sha256:
+            return fetched
+        fetched.unlink()
+        if continued:
+            return self._fetch(file, origin)
+        raise SourceError(f"delivered a file with sha256 {digest}, not {file.sha256}")
+
     def _keep(self, file: File, fetched: Path) -> None:
-        if (digest := sha256(fetched)) != file.sha256:
-            fetched.unlink()
-            raise SourceError(f"delivered a file with sha256 {digest}, not {file.sha256}")
         path = self._cache.path(self._model, file)
         os.replace(fetched, path)
         self._cache.stamp(path, file)

@@ -17,7 +17,8 @@ class Source(Protocol):
         ...
 
     def fetch(self, file: File, folder: Path, progress: Progress) -> Path:
-        """The file, in `folder`, unverified. What a failed or interrupted call leaves there, the next one continues.
+        """Completes `folder`/`file.name` and returns it, unverified. What is there already is a beginning to continue,
+        whichever source left it.
 
         Raises SourceError, OSError.
         """
