@@ -1,0 +1,47 @@
+import { ApiError } from "./api";
+import type { ErrorBody } from "./types";
+
+/** One failure in words: who failed and why, then what to do. */
+export interface Problem {
+  why: string;
+  advice: string;
+  retryable: boolean;
+  waitSeconds: number;
+}
+
+const ADVICE: Record<number, string> = {
+  0: "Check that the server runs and that you are connected, then retry.",
+  401: "Sign in again.",
+  403: "Ask the person who runs this server for access.",
+  404: "It may have been deleted, here or in another window.",
+  409: "Wait for the answer in progress to end, or stop it.",
+  413: "Shorten the message.",
+  429: "Wait a little, then retry.",
+  503: "Wait a little, then retry.",
+  504: "Retry, or ask for a shorter answer.",
+};
+const FINAL = new Set([400, 401, 403, 404, 413, 422]);
+
+export function problemOf(error: unknown): Problem {
+  if (!(error instanceof ApiError)) {
+    const why = error instanceof Error ? error.message : String(error);
+    return { why: `This page failed: ${why}`, advice: "Reload it.", retryable: false, waitSeconds: 0 };
+  }
+  return {
+    why: sentence(error.message),
+    advice: ADVICE[error.status] ?? (error.status >= 500 ? "Retry; if it goes on, see the server's log." : ""),
+    retryable: !FINAL.has(error.status) && error.body.code !== "insufficient_quota",
+    waitSeconds: error.retryAfter ?? 0,
+  };
+}
+
+/** What an answer's own `error` says. */
+export function answerProblem(error: ErrorBody | null): Problem {
+  const why = sentence(error?.message ?? "The model failed and gave no reason.");
+  return { why, advice: "What was written is kept.", retryable: true, waitSeconds: 0 };
+}
+
+function sentence(text: string): string {
+  const trimmed = text.trim();
+  return /[.!?…]$/.test(trimmed) ? trimmed : `${trimmed}.`;
+}

@@ -1,0 +1,40 @@
+const MARGIN_PX = 1200;
+
+type Show = (near: boolean) => void;
+
+/**
+ * Says which rows of a scrolled list are near the window. A row that is far away is drawn as an
+ * empty box of its measured height, so a long conversation costs what is on screen.
+ */
+export class RowWindow {
+  #observer: IntersectionObserver | null = null;
+  #shows = new WeakMap<Element, Show>();
+  #heights = new Map<string, number>();
+
+  attach(scroller: HTMLElement): () => void {
+    const options = { root: scroller, rootMargin: `${MARGIN_PX}px 0px` };
+    this.#observer = new IntersectionObserver((entries) => {
+      for (const { target, isIntersecting } of entries) this.#shows.get(target)?.(isIntersecting);
+    }, options);
+    return () => this.#observer?.disconnect();
+  }
+
+  watch(row: HTMLElement, show: Show): () => void {
+    this.#shows.set(row, show);
+    this.#observer?.observe(row);
+    return () => this.#observer?.unobserve(row);
+  }
+
+  height(id: string, guess: number): number {
+    return this.#heights.get(id) ?? guess;
+  }
+
+  measured(id: string, height: number): void {
+    this.#heights.set(id, height);
+  }
+}
+
+/** A first guess in pixels, until the row has been drawn once. */
+export function guessHeight(text: string): number {
+  return 96 + Math.ceil(text.length / 80) * 26;
+}

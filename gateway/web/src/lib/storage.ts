@@ -1,0 +1,18 @@
+/** localStorage that never throws: it is blocked in some privacy modes, and it can be full. */
+export function load<T>(key: string, fallback: T): T {
+  try {
+    const text = localStorage.getItem(`antiphon.${key}`);
+    return text === null ? fallback : (JSON.parse(text) as T);
+  } catch {
+    return fallback;
+  }
+}
+
+export function save(key: string, value: unknown): void {
+  try {
+    if (value === undefined || value === "") localStorage.removeItem(`antiphon.${key}`);
+    else localStorage.setItem(`antiphon.${key}`, JSON.stringify(value));
+  } catch {
+    // Nothing to do: the page works on without memory.
+  }
+}
