@@ -24,7 +24,9 @@ class AntiphonError(Exception):
     type: ClassVar[str] = "server_error"
     code: ClassVar[str | None] = None
 
-    def __init__(self, message: str, *, param: str | None = None, code: str | None = None, retry_after: float | None = None):
+    def __init__(
+        self, message: str, *, param: str | None = None, code: str | None = None, retry_after: float | None = None
+    ):
         super().__init__(message)
         self.message = message
         self.param = param

@@ -5,7 +5,6 @@ then `event: end`; a failure is `event: error` with an error's wire form. Droppi
 iterator on the other side, so cancellation crosses processes by itself.
 """
 
-import asyncio
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
@@ -22,13 +21,16 @@ from services.common.errors import AntiphonError, InternalError, InvalidRequest,
 from services.common.telemetry import log
 
 T = TypeVar("T")
+MAX_SSE_LINE = 16 << 20
 _encode = msgspec.json.encode
 
 
 def serve_port(port: type, implementation: object) -> Starlette:
     """An app with one route per method of `port`, answered by `implementation`."""
     names = [name for name, member in vars(port).items() if not name.startswith("_") and inspect.isfunction(member)]
-    return Starlette(routes=[Route(f"/{name}", _handler(port, implementation, name), methods=["POST"]) for name in names])
+    return Starlette(
+        routes=[Route(f"/{name}", _handler(port, implementation, name), methods=["POST"]) for name in names]
+    )
 
 
 def _handler(port: type, implementation: object, name: str) -> Callable[[Request], Awaitable[Response]]:
@@ -89,7 +91,7 @@ class Peer:
                 body = await response.read()
                 if response.status != 200:
                     raise from_wire(msgspec.json.decode(body))
-        except (aiohttp.ClientError, asyncio.TimeoutError, msgspec.DecodeError) as e:
+        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as e:
             raise self._unreachable(e) from e
         return cast(T, msgspec.json.decode(body, type=result))
 
@@ -99,13 +101,14 @@ class Peer:
             async with self._post(method, message) as response:
                 if response.status != 200:
                     raise from_wire(msgspec.json.decode(await response.read()))
-                async for event, data in sse_events(response.content):
-                    if event == b"end":
-                        return
-                    if event == b"error":
-                        raise from_wire(msgspec.json.decode(data))
-                    yield cast(T, decoder.decode(data))
-        except (aiohttp.ClientError, asyncio.TimeoutError, msgspec.DecodeError) as e:
+                async for batch in sse_batches(response.content):
+                    for event, data in batch:
+                        if event == b"end":
+                            return
+                        if event == b"error":
+                            raise from_wire(msgspec.json.decode(data))
+                        yield cast(T, decoder.decode(data))
+        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as e:
             raise self._unreachable(e) from e
         raise Overloaded("The service stopped in the middle of its answer.")
 
@@ -116,16 +119,20 @@ class Peer:
         return Overloaded(f"The service at {self._base} cannot be reached: {type(cause).__name__}.", retry_after=1)
 
 
-async def sse_events(content: aiohttp.StreamReader) -> AsyncIterator[tuple[bytes, bytes]]:
-    """(event, data) of each SSE frame; data lines are one a frame on our wires."""
-    event = b""
-    buffer = b""
-    async for chunk in content.iter_any():
-        *lines, buffer = (buffer + chunk).split(b"\n")
+async def sse_batches(content: aiohttp.StreamReader) -> AsyncIterator[list[tuple[bytes, bytes]]]:
+    """(event, data) of every SSE `data:` line, those of one read together. Comments and other fields are dropped."""
+    event = rest = b""
+    while chunk := await content.readany():
+        *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > MAX_SSE_LINE:
+            raise aiohttp.ClientPayloadError("an SSE line is too long")
+        batch = []
         for line in lines:
             if line.startswith(b"data:"):
-                yield event, line[5:].strip()
+                batch.append((event, line[5:].strip()))
             elif line.startswith(b"event:"):
                 event = line[6:].strip()
-            elif not line:
+            elif line in (b"", b"\r"):
                 event = b""
+        if batch:
+            yield batch

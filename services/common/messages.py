@@ -152,8 +152,10 @@ class TokenizeRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tools: tuple[Tool, ...] = ()
 
 
-class Tokens(Struct, frozen=True):
-    ids: tuple[int, ...]
+class Tokens(Struct, frozen=True, omit_defaults=True):
+    count: int
+    ids: tuple[int, ...] = ()
+    """Empty where the engine can only estimate the count."""
 
 
 class EmbeddingRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -210,6 +212,9 @@ class ApiKey(Struct, frozen=True, kw_only=True, omit_defaults=True):
     revoked: bool = False
     secret: str | None = None
     """Present once, in the answer that made the key."""
+
+    def __repr__(self) -> str:
+        return f"ApiKey(id={self.id!r}, tenant={self.tenant!r}, name={self.name!r}, hint={self.hint!r})"
 
 
 class Conversation(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,11 +1,11 @@
 """The ports: what each part of Antiphon promises the others. See docs/adr/0002-ports-and-messages.md."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from services.common import messages as m
 
-EventStream = AsyncIterator[Sequence[m.Event]]
+EventStream = AsyncGenerator[Sequence[m.Event], None]
 """Each item holds the events that arrived together, so that the edge writes them with one system call.
 
 Closing the iterator (`aclose`) cancels the work behind it, down to the engine.
@@ -20,7 +20,7 @@ class Engine(Protocol):
         ...
 
     async def tokenize(self, request: m.TokenizeRequest) -> m.Tokens:
-        """The ids of a text or of a rendered prompt, by the model's own tokenizer."""
+        """Count a text or a rendered prompt, by the model's own tokenizer where the engine offers it."""
         ...
 
     async def capabilities(self) -> m.Capabilities: ...
@@ -66,6 +66,22 @@ class Accounts(Protocol):
     async def keys(self, tenant: str) -> Sequence[m.ApiKey]: ...
 
     async def revoke_key(self, key: m.MessageRef) -> None: ...
+
+
+class Sessions(Protocol):
+    """Who is signed in to the web app."""
+
+    async def open(self, tenant: str) -> str:
+        """A token, to be kept in the browser's cookie and nowhere else."""
+        ...
+
+    async def resolve(self, token: str) -> m.Principal:
+        """Errors: `InvalidApiKey`, for an unknown, malformed, closed or expired token alike."""
+        ...
+
+    async def close(self, token: str) -> None:
+        """Closing what is not open does nothing."""
+        ...
 
 
 class Conversations(Protocol):

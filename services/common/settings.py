@@ -1,4 +1,4 @@
-"""Settings come from the environment (`ANTIPHON_…`) or from a `.env` file in the working folder; nothing else reads either."""
+"""Settings come from the environment (`ANTIPHON_…`) or from a `.env` file in the working folder."""
 
 from pydantic_settings import BaseSettings, SettingsConfigDict
 

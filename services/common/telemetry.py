@@ -1,10 +1,10 @@
-"""Logs (structlog, JSON lines, each with its request id), metrics (prometheus-client) and traces (OpenTelemetry, off by default)."""
+"""Logs (structlog, JSON lines), metrics (prometheus-client) and traces (OpenTelemetry, off by default)."""
 
 import logging
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 import msgspec
 import structlog
@@ -28,7 +28,7 @@ def _dumps(value: Any, **_: Any) -> bytes:
     return msgspec.json.encode(value, enc_hook=repr)
 
 
-def configure_logging(level: str = "info", stream: IO[bytes] | None = None) -> None:
+def configure_logging(level: str = "info", stream: BinaryIO | None = None) -> None:
     """JSON lines on standard error, or on `stream`."""
     structlog.configure(
         processors=[

@@ -1,0 +1,239 @@
+"""The engine for CPUs and small machines: llama.cpp's server in a supervised child process.
+
+It takes raw prompts only (rendered by the server's own chat template), one sequence a request; `ToolCalling` and
+`FanOut` around it add tool calls and n > 1. Schemas are checked with llguidance, the library that the server
+enforces them with, because the server itself drops a grammar that it cannot compile without a word.
+"""
+
+import json
+import secrets
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from inference.schemas import compact, require_compilable
+from inference.settings import LlamaCppSettings
+from inference.supervisor import Supervisor
+from services.common.errors import AntiphonError, ContextLengthExceeded, EngineFailed, InvalidRequest
+from services.common.http import sse_batches
+from services.common.messages import (
+    Capabilities,
+    Event,
+    Finished,
+    GenerationRequest,
+    Load,
+    Message,
+    Sampling,
+    TextDelta,
+    TokenizeRequest,
+    TokenLogprob,
+    Tokens,
+    Tool,
+    Usage,
+)  # fmt: skip
+
+
+class _Probability(msgspec.Struct):
+    token: str = ""
+    logprob: float = 0.0
+    bytes: tuple[int, ...] = ()
+    top_logprobs: "list[_Probability]" = []
+
+
+class _Timings(msgspec.Struct):
+    cache_n: int = 0
+
+
+class _Chunk(msgspec.Struct):
+    content: str = ""
+    tokens: tuple[int, ...] = ()
+    stop: bool = False
+    stop_type: str = ""
+    tokens_predicted: int = 0
+    tokens_evaluated: int = 0
+    timings: _Timings | None = None
+    completion_probabilities: list[_Probability] = []
+    error: dict[str, Any] | None = None
+
+
+_decode = msgspec.json.Decoder(_Chunk).decode
+
+
+class LlamaCppEngine:
+    """One model file behind one child process. `start` before use, `stop` after."""
+
+    def __init__(
+        self, model: str, path: Path, settings: LlamaCppSettings, log_file: Path, session: aiohttp.ClientSession,
+        context_length: int,
+    ):  # fmt: skip
+        self.model = model
+        self._window = min(settings.context_window, context_length)
+        self._start_timeout = settings.start_timeout
+        self._session = session
+        key = secrets.token_urlsafe(32)
+        # The server drops idle connections when it pleases; a new one on loopback costs 0.1 ms, a lost race a request.
+        self._headers = {"Authorization": f"Bearer {key}", "Connection": "close"}
+        options = settings.model_dump() | {"model": str(path), "context_window": self._window}
+        command = [sys.executable, "-m", "inference.engines.llama_server", json.dumps(options)]
+        self.supervisor = Supervisor(model, command, log_file, {"LLAMA_SERVER_KEY": key})
+        self._shows_tools = True
+
+    async def start(self) -> None:
+        await self.supervisor.start(self._start_timeout)
+        question = (Message(role="user", content="?"),)
+        tools = (Tool(name="probe_tool"),)
+        # Some chat templates have no place for tools: then a system message tells the model about them.
+        self._shows_tools = "probe_tool" in await self._render(question, tools, False)
+
+    async def stop(self) -> None:
+        await self.supervisor.stop()
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Sequence[Event], None]:
+        if request.output_schema is not None:
+            require_compilable(request.output_schema)
+        prompt = request.prompt
+        if prompt is None:
+            prompt = await self._render(request.messages, request.tools, request.continue_last)
+        body = _parameters(request.sampling) | {"prompt": prompt}
+        if request.output_schema is not None:
+            body["json_schema"] = compact(request.output_schema)
+        try:
+            async with await self._post("/completion", body) as response:
+                finished = False
+                async for batch in sse_batches(response.content):
+                    events: list[Event] = []
+                    for _, data in batch:
+                        finished |= _translate(_decode(data), events)
+                    yield events
+                if not finished:
+                    raise EngineFailed(f"The engine of {self.model} stopped in the middle of its answer.")
+        except (aiohttp.ClientError, msgspec.DecodeError) as e:
+            raise EngineFailed(f"The engine of {self.model} failed: {type(e).__name__}.") from e
+
+    async def tokenize(self, request: TokenizeRequest) -> Tokens:
+        text = request.text
+        if text is None:
+            text = await self._render(request.messages, request.tools, False)
+        ids = (await self._json("/tokenize", {"content": text, "add_special": False, "parse_special": True}))["tokens"]
+        return Tokens(len(ids), tuple(ids))
+
+    async def capabilities(self) -> Capabilities:
+        return Capabilities(
+            model=self.model, context_window=self._window, structured_output=True, logprobs=True, continue_last=True
+        )
+
+    async def load(self) -> Load:
+        try:
+            url = await self.supervisor.url(timeout=0.05)
+            timeout = aiohttp.ClientTimeout(total=2)
+            async with self._session.get(f"{url}/slots", headers=self._headers, timeout=timeout) as response:
+                slots = await response.json()
+        except (AntiphonError, aiohttp.ClientError, TimeoutError) as e:
+            return Load(healthy=False, detail=str(e) or type(e).__name__)
+        return Load(healthy=True, running=sum(slot["is_processing"] for slot in slots))
+
+    async def _render(self, messages: Sequence[Message], tools: Sequence[Tool], continue_last: bool) -> str:
+        shown = list(messages)
+        if tools and not self._shows_tools:
+            shown = _describe_tools(shown, tools)
+            tools = ()
+        body: dict[str, Any] = {"messages": [_template_message(m) for m in shown]}
+        if tools:
+            body["tools"] = [{"type": "function", "function": _function(t)} for t in tools]
+        tail = ""
+        if continue_last:
+            tail = body["messages"].pop()["content"]
+        return str((await self._json("/apply-template", body))["prompt"]) + tail
+
+    async def _json(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        try:
+            async with await self._post(path, body) as response:
+                return msgspec.json.decode(await response.read(), type=dict[str, Any])
+        except (aiohttp.ClientError, msgspec.DecodeError) as e:
+            raise EngineFailed(f"The engine of {self.model} failed: {type(e).__name__}.") from e
+
+    async def _post(self, path: str, body: dict[str, Any]) -> aiohttp.ClientResponse:
+        url = await self.supervisor.url()
+        response = await self._session.post(url + path, data=msgspec.json.encode(body), headers=self._headers)
+        if response.status != 200:
+            async with response:
+                raise _refusal(response.status, await response.read())
+        return response
+
+
+def _parameters(s: Sampling) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "stream": True, "return_tokens": True, "cache_prompt": True,
+        "n_predict": -1 if s.max_tokens is None else s.max_tokens,
+        "frequency_penalty": s.frequency_penalty, "presence_penalty": s.presence_penalty,
+        "repeat_penalty": s.repetition_penalty, "repeat_last_n": 8192, "stop": s.stop,
+        "logit_bias": list(s.logit_bias.items()),
+    }  # fmt: skip
+    optional = {"temperature": s.temperature, "top_p": s.top_p, "top_k": s.top_k, "min_p": s.min_p, "seed": s.seed}
+    body |= {name: value for name, value in optional.items() if value is not None}
+    if s.logprobs is not None:
+        body["n_probs"] = max(1, s.logprobs)
+    return body
+
+
+def _translate(chunk: _Chunk, events: list[Event]) -> bool:
+    """Append what the chunk says to `events`; True when it is the last one."""
+    if chunk.error is not None:
+        raise EngineFailed(str(chunk.error.get("message", "The engine failed.")))
+    if chunk.content or chunk.tokens:
+        probabilities = tuple(_logprob(p) for p in chunk.completion_probabilities)
+        events.append(TextDelta(0, chunk.content, len(chunk.tokens), chunk.tokens, probabilities))
+    if not chunk.stop:
+        return False
+    events.append(Finished(0, "length" if chunk.stop_type == "limit" else "stop"))
+    cached = chunk.timings.cache_n if chunk.timings else 0
+    events.append(Usage(chunk.tokens_evaluated, chunk.tokens_predicted, cached))
+    return True
+
+
+def _logprob(p: _Probability) -> TokenLogprob:
+    return TokenLogprob(p.token, p.logprob, p.bytes, tuple(_logprob(other) for other in p.top_logprobs))
+
+
+def _function(tool: Tool) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+
+
+def _template_message(m: Message) -> dict[str, Any]:
+    out: dict[str, Any] = {"role": "system" if m.role == "developer" else m.role, "content": m.content}
+    if m.tool_calls:
+        calls = ({"name": c.name, "arguments": c.arguments} for c in m.tool_calls)
+        out["tool_calls"] = [
+            {"type": "function", "id": c.id, "function": f} for c, f in zip(m.tool_calls, calls, strict=True)
+        ]
+    if m.tool_call_id:
+        out["tool_call_id"] = m.tool_call_id
+    return out
+
+
+def _describe_tools(messages: list[Message], tools: Sequence[Tool]) -> list[Message]:
+    listing = "\n".join(msgspec.json.encode(_function(t)).decode() for t in tools)
+    text = f'To use a tool, answer with only {{"name": …, "arguments": {{…}}}}. Tools:\n{listing}'
+    if messages and messages[0].role in ("system", "developer"):
+        return [msgspec.structs.replace(messages[0], content=f"{messages[0].content}\n\n{text}"), *messages[1:]]
+    return [Message(role="system", content=text), *messages]
+
+
+def _refusal(status: int, body: bytes) -> AntiphonError:
+    try:
+        error = msgspec.json.decode(body)["error"]
+        message, kind = str(error["message"]), str(error.get("type"))
+    except (msgspec.DecodeError, KeyError, TypeError):
+        message, kind, error = f"The engine answered {status}.", "", {}
+    if kind == "exceed_context_size_error":
+        window, prompt = error.get("n_ctx"), error.get("n_prompt_tokens")
+        return ContextLengthExceeded(
+            f"This model's maximum context length is {window} tokens; the prompt has {prompt}.", param="messages"
+        )
+    if status == 400:
+        return InvalidRequest(message)
+    return EngineFailed(message)
