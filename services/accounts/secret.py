@@ -1,0 +1,31 @@
+"""Secrets that are shown once: 256 random bits, of which only a digest is kept."""
+
+import hashlib
+import hmac
+import re
+import secrets
+
+MIN_PEPPER_BYTES = 16
+
+
+class SecretKind:
+    """One kind of secret, told by its prefix, which also keeps the digests of two kinds apart."""
+
+    def __init__(self, prefix: str, pepper: bytes):
+        if len(pepper) < MIN_PEPPER_BYTES:
+            raise ValueError(f"A pepper has at least {MIN_PEPPER_BYTES} bytes.")
+        self._prefix = prefix
+        self._pepper = pepper
+        self._shape = re.compile(re.escape(prefix) + "[A-Za-z0-9_-]{43}")
+
+    def new(self) -> str:
+        return self._prefix + secrets.token_urlsafe(32)
+
+    def digest(self, secret: str) -> str | None:
+        """HMAC-SHA256 in hex; None if the text cannot be such a secret.
+
+        It is safe to look a digest up by equality: how far two of them agree says nothing about the secret.
+        """
+        if not self._shape.fullmatch(secret):
+            return None
+        return hmac.new(self._pepper, secret.encode(), hashlib.sha256).hexdigest()
