@@ -20,6 +20,7 @@ export class BlockStream {
   #tail: Block[] = [];
   #tailStart = 0;
   #scanned = 0;
+  #firmDefinitions: Definitions = {};
   #definitions: Definitions = {};
 
   get frozenCount(): number {
@@ -40,7 +41,7 @@ export class BlockStream {
     this.#frozen = [];
     this.#tail = [];
     this.#tailStart = this.#scanned = 0;
-    this.#definitions = {};
+    this.#firmDefinitions = this.#definitions = {};
   }
 
   /** Only whole lines count: half a line can still become anything ("#" a heading, "#x" a word). */
@@ -48,7 +49,7 @@ export class BlockStream {
     const end = this.#text.lastIndexOf("\n") + 1;
     if (end <= this.#scanned) return;
     this.#scanned = end;
-    const blocks = placed(lex(this.#text.slice(this.#tailStart, end), this.#definitions), this.#tailStart);
+    const blocks = placed(lex(this.#text.slice(this.#tailStart, end), this.#firmDefinitions), this.#tailStart);
     const lastIndex = blocks.findLastIndex(({ token }) => token.type !== "space");
     const cut = blocks.findLastIndex((_, index) => index <= lastIndex && index > 0 && this.#isFirm(blocks, index));
     if (cut <= 0) return;
@@ -68,27 +69,38 @@ export class BlockStream {
   }
 
   #keep(block: Block): void {
-    const known = this.#tail.find((old) => same(old, block));
-    if (block.token.type === "def") this.#define(block.token.tag, block.token.href, block.token.title);
-    else if (block.token.type !== "space") this.#frozen.push(known ?? block);
-  }
-
-  #define(tag: string, href: string, title: string): void {
-    if (tag in this.#definitions) return;
-    this.#definitions = { ...this.#definitions, [tag]: { href, title } };
-    this.#frozen = this.#frozen.map((block) => {
-      if (!normalLabel(block.token.raw).includes(`[${tag}]`)) return block;
-      const token = lex(block.token.raw, this.#definitions)[0];
-      return token ? { start: block.start, token } : block;
-    });
+    if (block.token.type === "def") this.#firmDefinitions = defined(this.#firmDefinitions, block.token);
+    else if (block.token.type !== "space") this.#frozen.push(this.#tail.find((old) => same(old, block)) ?? block);
   }
 
   #parseTail(): Block[] {
-    const tail = placed(lex(this.#text.slice(this.#tailStart), this.#definitions), this.#tailStart);
-    return tail
+    const blocks = placed(lex(this.#text.slice(this.#tailStart), this.#firmDefinitions), this.#tailStart);
+    this.#link(blocks.reduce((known, { token }) => defined(known, token), this.#firmDefinitions));
+    return blocks
       .filter(({ token }) => token.type !== "space" && token.type !== "def")
       .map((block) => this.#tail.find((old) => same(old, block)) ?? block);
   }
+
+  /** Parses again the blocks that use a link whose definition has come or grown. */
+  #link(definitions: Definitions): void {
+    const before = this.#definitions;
+    this.#definitions = definitions;
+    const tags = new Set([...Object.keys(before), ...Object.keys(definitions)]);
+    const changed = [...tags].filter((tag) => before[tag]?.href !== definitions[tag]?.href || before[tag]?.title !== definitions[tag]?.title);
+    if (changed.length === 0) return;
+    const again = (block: Block): Block => {
+      const raw = normalLabel(block.token.raw);
+      const token = changed.some((tag) => raw.includes(`[${tag}]`)) && lex(block.token.raw, definitions)[0];
+      return token ? { start: block.start, token } : block;
+    };
+    this.#frozen = this.#frozen.map(again);
+    this.#tail = this.#tail.map(again);
+  }
+}
+
+function defined(known: Definitions, token: Token): Definitions {
+  if (token.type !== "def" || token.tag in known) return known;
+  return { ...known, [token.tag]: { href: token.href, title: token.title } };
 }
 
 function same(a: Block, b: Block): boolean {

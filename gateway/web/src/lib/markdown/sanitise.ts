@@ -4,9 +4,8 @@ const TAGS = (
   "a abbr b blockquote br code dd del details div dl dt em h1 h2 h3 h4 h5 h6 hr i img ins kbd li mark ol p " +
   "pre s samp small span strong sub summary sup table tbody td tfoot th thead tr u ul var"
 ).split(" ");
-const ATTRIBUTES = (
-  "href src alt title colspan rowspan align start open data-lang data-open data-tex data-display data-src"
-).split(" ");
+const PLAIN = "alt title colspan rowspan align start open data-lang data-open data-tex data-display".split(" ");
+const ADDRESSED = ["href", "src", "data-src"];
 /** No relative addresses: a model could point one at this server's own /signin or /api. */
 const ADDRESSES = /^(?:https?:\/\/|mailto:|tel:)/i;
 const OWN_IMAGE = /^data:image\/(?:png|jpeg|gif|webp);base64,/i;
@@ -32,7 +31,8 @@ purifier.addHook("afterSanitizeAttributes", (node) => {
 export function sanitise(html: string): DocumentFragment {
   const fragment = purifier.sanitize(html, {
     ALLOWED_TAGS: TAGS,
-    ALLOWED_ATTR: ATTRIBUTES,
+    ALLOWED_ATTR: [...PLAIN, ...ADDRESSED],
+    ADD_URI_SAFE_ATTR: PLAIN,
     ALLOWED_URI_REGEXP: ADDRESSES,
     ALLOW_DATA_ATTR: false,
     ALLOW_ARIA_ATTR: false,
