@@ -1,0 +1,61 @@
+"""Screening a stream: text that could be the beginning of a blocked phrase waits until it is known not to be."""
+
+from collections.abc import Sequence
+
+from services.common.messages import Event, Finished, TextDelta, ToolCallDelta, Usage
+
+
+class PhraseFilter:
+    """Pure: events in, events out. Phrases are matched whatever their case, in text and in tool arguments.
+
+    Holds back at most (longest phrase − 1) characters a choice. A choice that says a phrase ends there with
+    `content_filter`; what follows it is dropped.
+    """
+
+    def __init__(self, phrases: Sequence[str]):
+        self._phrases = [p.casefold() for p in phrases if p]
+        self._held: dict[int, list[TextDelta]] = {}
+        self._ended: set[int] = set()
+
+    def feed(self, events: Sequence[Event]) -> list[Event]:
+        out: list[Event] = []
+        for event in events:
+            if isinstance(event, Usage):
+                out.append(event)
+            elif event.index not in self._ended:
+                self._feed_one(event, out)
+        return out
+
+    def _feed_one(self, event: TextDelta | ToolCallDelta | Finished, out: list[Event]) -> None:
+        held = self._held.setdefault(event.index, [])
+        if isinstance(event, TextDelta):
+            held.append(event)
+            text = "".join(d.text for d in held).casefold()
+            if any(p in text for p in self._phrases):
+                self._end(event.index, out)
+            else:
+                self._release(held, self._suspect(text), out)
+        elif isinstance(event, ToolCallDelta) and any(p in event.arguments.casefold() for p in self._phrases):
+            self._end(event.index, out)
+        else:
+            self._release(held, 0, out)
+            out.append(event)
+
+    def _end(self, index: int, out: list[Event]) -> None:
+        self._ended.add(index)
+        self._held.pop(index, None)
+        out.append(Finished(index, "content_filter"))
+
+    def _suspect(self, text: str) -> int:
+        """Characters at the end of the text that may be the beginning of a phrase."""
+        longest = max((len(p) for p in self._phrases), default=1) - 1
+        for size in range(min(longest, len(text)), 0, -1):
+            if any(p.startswith(text[-size:]) for p in self._phrases):
+                return size
+        return 0
+
+    @staticmethod
+    def _release(held: list[TextDelta], keep: int, out: list[Event]) -> None:
+        """Let whole deltas go, but those that reach into the last `keep` characters."""
+        while held and sum(len(d.text) for d in held[1:]) >= keep:
+            out.append(held.pop(0))
