@@ -11,18 +11,19 @@ export class RowWindow {
   #shows = new WeakMap<Element, Show>();
   #heights = new Map<string, number>();
 
-  attach(scroller: HTMLElement): () => void {
-    const options = { root: scroller, rootMargin: `${MARGIN_PX}px 0px` };
-    this.#observer = new IntersectionObserver((entries) => {
-      for (const { target, isIntersecting } of entries) this.#shows.get(target)?.(isIntersecting);
-    }, options);
-    return () => this.#observer?.disconnect();
+  watch(row: HTMLElement, show: Show): () => void {
+    // Here and not on mounting: rows are mounted before the list that holds them.
+    const observer = (this.#observer ??= this.#observe(row.closest("[role=log]")));
+    this.#shows.set(row, show);
+    observer.observe(row);
+    return () => observer.unobserve(row);
   }
 
-  watch(row: HTMLElement, show: Show): () => void {
-    this.#shows.set(row, show);
-    this.#observer?.observe(row);
-    return () => this.#observer?.unobserve(row);
+  #observe(root: Element | null): IntersectionObserver {
+    const options = { root, rootMargin: `${MARGIN_PX}px 0px` };
+    return new IntersectionObserver((entries) => {
+      for (const { target, isIntersecting } of entries) this.#shows.get(target)?.(isIntersecting);
+    }, options);
   }
 
   height(id: string, guess: number): number {
