@@ -40,7 +40,7 @@ class Chat {
   trouble = $state.raw<Trouble | null>(null);
   settings = $state.raw<Settings>(NO_SETTINGS);
   /** The question to hold near the top of the window. */
-  pinned = $state<string | null>(null);
+  pinned = $state.raw<{ id: string } | null>(null);
   /** Text that came before the server died and that it had not saved: shown, but not to build on. */
   #unsaved = $state.raw<Record<string, string>>({});
   #epoch = 0;
@@ -71,7 +71,8 @@ class Chat {
     this.problem = this.trouble = null;
     this.sending = false;
     this.settings = NO_SETTINGS;
-    this.title = library.items.find((item) => item.id === id)?.title ?? "";
+    this.title = "";
+    this.#showTitle();
     this.#showUnsent();
     if (id !== null) await this.refresh();
   }
@@ -89,7 +90,10 @@ class Chat {
       if (epoch !== this.#epoch) return;
       // While an answer's line is down its own note says so; try until the server is back.
       if (this.live) setTimeout(() => epoch === this.#epoch && this.live?.lost && void this.refresh(), RETRY_MS);
-      else this.problem = problemOf(error);
+      else {
+        this.problem = problemOf(error);
+        if (error instanceof ApiError && error.status === 404) this.messages = [];
+      }
     } finally {
       if (epoch === this.#epoch) this.loading = false;
     }
@@ -101,7 +105,7 @@ class Chat {
     if (model) entry.model = model;
     outbox.put(entry);
     this.unsent = entry;
-    this.pinned = entry.id;
+    this.pinned = { id: entry.id };
     void this.deliver(entry);
   }
 
@@ -118,7 +122,7 @@ class Chat {
       if (parameters) turn.parameters = parameters;
       const started = await api.startTurn(conversation, turn);
       outbox.remove(entry.id);
-      if (parent_id === null) void library.load();
+      if (parent_id === null) void library.load().then(() => this.#showTitle());
       if (epoch === this.#epoch) this.#accept(started, "");
     } catch (error) {
       if (epoch !== this.#epoch) return;
@@ -137,12 +141,14 @@ class Chat {
     return entry.content;
   }
 
-  regenerate(message: Message): Promise<void> {
-    return this.#start(message.id, { regenerate: message.id }, "");
+  async regenerate(message: Message): Promise<void> {
+    await this.#start(message.id, { regenerate: message.id }, "");
+    if (this.live && message.parent_id) this.pinned = { id: message.parent_id };
   }
 
   async continue(message: Message): Promise<void> {
     if (this.live?.lost) {
+      this.live.asked = true;
       await this.refresh();
       if (this.live) return;
     }
@@ -166,7 +172,6 @@ class Chat {
   /** Shows the branch of this sibling and remembers it on the server. */
   choose(sibling: string): void {
     this.leaf = newestLeaf(this.messages, sibling);
-    this.pinned = null;
     if (this.id) void api.patchConversation(this.id, { leaf_id: this.leaf }).catch(() => {});
   }
 
@@ -175,6 +180,10 @@ class Chat {
     this.settings = { ...this.settings, ...fields };
     if (fields.model) models.remember(fields.model);
     if (this.id) await api.patchConversation(this.id, fields);
+  }
+
+  #showTitle(): void {
+    this.title = library.items.find((item) => item.id === this.id)?.title ?? this.title;
   }
 
   #showUnsent(): void {

@@ -1,4 +1,6 @@
 import { api } from "./api";
+import { drafts } from "./drafts";
+import { outbox } from "./outbox";
 import { problemOf, type Problem } from "./problems";
 import type { Conversation } from "./types";
 
@@ -13,6 +15,7 @@ class Library {
   query = $state("");
   problem = $state.raw<Problem | null>(null);
   #request = 0;
+  #cursor: number | undefined;
 
   /** The first page again; keeps what is shown until it is there. */
   load(): Promise<void> {
@@ -20,7 +23,7 @@ class Library {
   }
 
   loadMore(): Promise<void> {
-    return this.loading ? Promise.resolve() : this.#fetch(this.items.at(-1)?.updated);
+    return this.loading ? Promise.resolve() : this.#fetch(this.#cursor);
   }
 
   search(query: string): Promise<void> {
@@ -41,6 +44,7 @@ class Library {
 
   async remove(id: string): Promise<void> {
     await api.deleteConversation(id);
+    drafts.set(id, "");
     this.items = this.items.filter((item) => item.id !== id);
   }
 
@@ -53,7 +57,8 @@ class Library {
       if (request !== this.#request) return;
       const kept = before === undefined ? [] : this.items;
       const known = new Set(kept.map((item) => item.id));
-      this.items = [...kept, ...page.data.filter((item) => !known.has(item.id))];
+      this.items = [...kept, ...page.data.filter((item) => !known.has(item.id) && isBegun(item))];
+      this.#cursor = page.data.at(-1)?.updated;
       this.more = page.more;
       this.loaded = true;
       this.problem = null;
@@ -63,6 +68,11 @@ class Library {
       if (request === this.#request) this.loading = false;
     }
   }
+}
+
+/** One whose first message never arrived is listed only where that message still waits. */
+function isBegun(conversation: Conversation): boolean {
+  return conversation.leaf_id !== null || outbox.of(conversation.id) !== null;
 }
 
 export const library = new Library();

@@ -12,6 +12,8 @@ export interface LiveEnd {
 export class LiveTurn {
   text = $state("");
   lost = $state(false);
+  /** The reader wants to go on while the line is down. */
+  asked = $state(false);
   stopping = $state(false);
   #full: string;
   #frame = 0;
@@ -75,6 +77,6 @@ export class LiveTurn {
   #online(): void {
     clearTimeout(this.#lostTimer);
     this.#lostTimer = 0;
-    this.lost = false;
+    this.lost = this.asked = false;
   }
 }

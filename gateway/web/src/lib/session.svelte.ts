@@ -1,4 +1,5 @@
 import { api, ApiError, onSignedOut } from "./api";
+import { forgetWords } from "./storage";
 
 /** Whether this browser is signed in; "unknown" until the server has said so. */
 class Session {
@@ -24,7 +25,8 @@ class Session {
 
   async signOut(): Promise<void> {
     await api.signOut();
-    this.state = "out";
+    forgetWords();
+    location.assign("/");
   }
 }
 

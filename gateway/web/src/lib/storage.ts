@@ -8,6 +8,16 @@ export function load<T>(key: string, fallback: T): T {
   }
 }
 
+/** Removes what a person typed here; choices such as the theme stay. */
+export function forgetWords(): void {
+  try {
+    const keys = Object.keys(localStorage);
+    for (const key of keys) if (/^antiphon\.(draft\.|outbox$)/.test(key)) localStorage.removeItem(key);
+  } catch {
+    // Storage is blocked: it holds nothing.
+  }
+}
+
 export function save(key: string, value: unknown): void {
   try {
     if (value === undefined || value === "") localStorage.removeItem(`antiphon.${key}`);

@@ -8,8 +8,8 @@ class Ui {
   panel = $state(false);
   shortcuts = $state(false);
   drawer = $state(false);
-  /** Grows when the search field is wanted. */
-  searches = $state(0);
+  /** The search field should take the focus as soon as it is there. */
+  searchWanted = $state(false);
   #pinnedOpen = $state(load("sidebar", true));
 
   get sidebar(): boolean {
@@ -26,7 +26,7 @@ class Ui {
 
   search(): void {
     if (!this.sidebar) this.toggleSidebar();
-    this.searches += 1;
+    this.searchWanted = true;
   }
 }
 
