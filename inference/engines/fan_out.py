@@ -49,6 +49,5 @@ def _choice(request: GenerationRequest, index: int) -> GenerationRequest:
 
 def _add(total: Usage, one: Usage) -> Usage:
     """The choices share one prompt, so it counts once; it is cached only as far as the first choice found it so."""
-    if not total.prompt_tokens:
-        return one
-    return replace(total, completion_tokens=total.completion_tokens + one.completion_tokens)
+    first = one if total == Usage() else total
+    return replace(first, completion_tokens=total.completion_tokens + one.completion_tokens)

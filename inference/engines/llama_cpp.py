@@ -68,10 +68,10 @@ class LlamaCppEngine:
 
     def __init__(
         self, model: str, path: Path, settings: LlamaCppSettings, log_file: Path, session: aiohttp.ClientSession,
-        context_length: int,
+        context_length: int | None,
     ):  # fmt: skip
         self.model = model
-        self._window = min(settings.context_window, context_length)
+        self._window = min(settings.context_window, context_length or settings.context_window)
         self._start_timeout = settings.start_timeout
         self._session = session
         key = secrets.token_urlsafe(32)

@@ -12,6 +12,7 @@ from contextlib import aclosing
 from itertools import takewhile
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from services.common.errors import InvalidRequest
@@ -32,8 +33,9 @@ from services.common.messages import (
 )  # fmt: skip
 from services.common.ports import Engine
 
-_OPENINGS = ("{", "[", "```", "<tool_call>")
-_WRAPPING = re.compile(r"```(?:json|tool_call)?|</?tool_call>|</?tools?>")
+_WRAPPINGS = ("```json", "```tool_call", "```", "<tool_call>", "</tool_call>", "<tools>", "</tools>", "<tool>", "</tool>")
+_BETWEEN = re.compile(rf"(?:[\s,]+|(?:{'|'.join(_WRAPPINGS)})(?!\w))*")
+_FIRST_KEYS = ("name", "arguments", "parameters", "type", "id")
 
 
 class ToolCalling:
@@ -71,7 +73,7 @@ class ToolCalling:
                     yield batch
                     continue
                 answer.take(batch)
-                if not may_be_call(answer.text):
+                if not may_be_call(answer.text, request.tools):
                     answer.released = True
                     yield answer.events
         if answer.released:
@@ -142,35 +144,56 @@ def _one_call(tool: Tool) -> Json:
     }
 
 
-def may_be_call(text: str) -> bool:
-    """Whether a text that begins like this could still turn out to be a tool call."""
-    start = text.lstrip()
-    return not start or any(start.startswith(o) or o.startswith(start) for o in _OPENINGS)
+def may_be_call(text: str, tools: Sequence[Tool]) -> bool:
+    """Whether a text that begins like this could still turn out to be a call of one of the tools."""
+    rest = text[_end_of_wrapping(text) :].removeprefix("[").lstrip()
+    if not rest or any(w.startswith(rest) for w in _WRAPPINGS):
+        return True
+    if not rest.startswith("{"):
+        return False
+    rest = rest[1:].lstrip()
+    key = re.match(r'"(\w*)("?)', rest)
+    if key is None:
+        return not rest
+    rest = rest[key.end() :]
+    if not key[2]:
+        return not rest and any(k.startswith(key[1]) for k in _FIRST_KEYS)
+    if key[1] != "name":
+        return key[1] in _FIRST_KEYS
+    name = re.match(r'\s*:\s*"([^"]*)("?)', rest)
+    if name is None:
+        return re.fullmatch(r"\s*:?\s*", rest) is not None
+    return any(t.name == name[1] if name[2] else t.name.startswith(name[1]) for t in tools)
 
 
 def find_calls(text: str, tools: Sequence[Tool]) -> list[ToolCall]:
     """The calls of known tools that the text begins with. None: it is an answer in words."""
-    names = {t.name for t in tools}
-    values = _json_values(_WRAPPING.sub(" ", text))
-    return [_call(v) for v in takewhile(lambda v: isinstance(v, dict) and v.get("name") in names, values)]
+    names = [t.name for t in tools]
+    return [_call(v) for v in takewhile(lambda v: isinstance(v, dict) and v.get("name") in names, _json_values(text))]
 
 
 def _call(value: dict[str, Any]) -> ToolCall:
-    arguments = value.get("arguments", value.get("parameters", {}))
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    arguments = value.get("arguments", value.get("parameters"))
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
     return ToolCall(f"call_{secrets.token_hex(12)}", value["name"], text)
 
 
 def _json_values(text: str) -> Iterator[Any]:
-    """The JSON values that a text begins with, separated by white space or commas; a list counts as its items."""
-    decoder, at = json.JSONDecoder(), 0
+    """The JSON values that a text begins with, with only wrapping between them; a list counts as its items."""
+    decoder, at = json.JSONDecoder(), _end_of_wrapping(text)
     while at < len(text):
-        at += len(text[at:]) - len(text[at:].lstrip(" \t\r\n,"))
         try:
-            value, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
+            start, at = at, decoder.raw_decode(text, at)[1]
+            value = msgspec.json.decode(text[start:at])  # json lets through NaN, 1e999 and half a surrogate pair
+        except (ValueError, RecursionError, msgspec.DecodeError):
             return
         yield from value if isinstance(value, list) else [value]
+        at = _end_of_wrapping(text, at)
+
+
+def _end_of_wrapping(text: str, at: int = 0) -> int:
+    found = _BETWEEN.match(text, at)
+    return found.end() if found else at
 
 
 def _repeats_last(calls: Sequence[ToolCall], request: GenerationRequest) -> bool:

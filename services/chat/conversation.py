@@ -12,8 +12,16 @@ from services.chat.runner import TurnRunner
 from services.chat.turn import StoredTurn
 from services.common.errors import Conflict, InvalidRequest, NotFound
 from services.common.messages import (
-    Conversation, ConversationPatch, ConversationRef, GenerationRequest, Json, MessagePatch, MessageRef, NewMessage,
-    Sampling, StoredMessage,
+    Conversation,
+    ConversationPatch,
+    ConversationRef,
+    GenerationRequest,
+    Json,
+    MessagePatch,
+    MessageRef,
+    NewMessage,
+    Sampling,
+    StoredMessage,
 )  # fmt: skip
 from services.common.ports import Conversations, Messages
 

@@ -50,8 +50,14 @@ class _Running:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def news(self) -> None:
-        await self._news.wait()
+    async def news(self, patience: float) -> bool:
+        """Wait for a step; False if none came for `patience` seconds."""
+        try:
+            async with asyncio.timeout(patience):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        return True
 
 
 class TurnRunner:
@@ -125,8 +131,11 @@ class TurnRunner:
         if saved.status == "running":
             await self._messages.update(MessagePatch(tenant=tenant, id=answer.id, status="error", error=error.message))
 
-    async def follow(self, ref: MessageRef, start: int = 0) -> AsyncGenerator[Progress, None]:
-        """The steps after position `start`, as they come. Errors: `NotFound`, on the first step."""
+    async def follow(self, ref: MessageRef, start: int, silence: float) -> AsyncGenerator[Progress, None]:
+        """The steps after position `start`, as they come; one without events after `silence` seconds of none.
+
+        Errors: `NotFound`, on the first step.
+        """
         answer = await self._messages.get(ref)
         running = self._running.get(ref.id)
         position = start
@@ -137,7 +146,8 @@ class TurnRunner:
                 yield Progress(position=position, events=batch)
             if running.done:
                 break
-            await running.news()
+            if not await running.news(silence):
+                yield Progress(position=position)
         if running:
             answer = await self._messages.get(ref)
         elif answer.status == "running":

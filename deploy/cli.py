@@ -1,0 +1,48 @@
+"""antiphon serve | models … | keys …"""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import uvloop
+
+from deploy.keys_cli import app as keys_app
+from deploy.models_cli import app as models_app
+from deploy.settings import ServeSettings
+from services.common.errors import AntiphonError
+
+app = typer.Typer(help="Serve large language models, the way ChatGPT does.", no_args_is_help=True, add_completion=False)
+app.add_typer(models_app, name="models")
+app.add_typer(keys_app, name="keys")
+
+
+@app.callback()
+def _root() -> None: ...
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1].")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on [8000].")] = None,
+    model: Annotated[str | None, typer.Option(help="Model names or paths, separated by commas.")] = None,
+    home: Annotated[Path | None, typer.Option(help="The data folder.")] = None,
+    no_auth: Annotated[bool, typer.Option("--no-auth", help="Ask for no API key; loopback only.")] = False,
+) -> None:
+    """Everything in one process: gateway, chat page, conversations, engine. Other settings: ANTIPHON_… and .env."""
+    from deploy.embedded import serve as run
+
+    given: dict[str, Any] = {"host": host, "port": port, "model": model, "home": home, "no_auth": no_auth or None}
+    settings = ServeSettings(**{name: value for name, value in given.items() if value is not None})
+    try:
+        uvloop.run(run(settings))
+    except AntiphonError as e:
+        typer.echo(f"antiphon: {e.message}", err=True)
+        raise typer.Exit(1) from None
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        sys.exit(130)
+
+
+def main() -> None:
+    app()

@@ -1,0 +1,73 @@
+"""Which engine serves which model, from the names in the settings."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+from rich.console import Console
+
+from deploy.settings import ServeSettings
+from inference.engines.fan_out import FanOut
+from inference.engines.llama_cpp import LlamaCppEngine
+from inference.engines.openai import OpenAIEngine
+from inference.engines.simulated import SimulatedEngine
+from inference.engines.tool_calling import ToolCalling
+from inference.models import ensure, load_catalog, resolve
+from inference.models.progress import shown
+from inference.settings import LlamaCppSettings
+from services.common.messages import GenerationRequest, Message, Sampling
+from services.common.ports import Engine
+
+SIMULATED = "simulated"
+
+
+@asynccontextmanager
+async def running_engines(settings: ServeSettings, console: Console) -> AsyncIterator[dict[str, Engine]]:
+    """Engines by model name, started and warm; stopped at the end. The first is the default."""
+    names = [n.strip() for n in settings.model.split(",") if n.strip()] or [load_catalog().default]
+    # Idle connections are dropped before vLLM's server (5 s) drops them, which would lose a request in the race.
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=4)
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
+    engines: dict[str, Engine] = {}
+    local: list[LlamaCppEngine] = []
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=2**18) as session:
+        try:
+            for name in names:
+                model, engine = await _make(name, settings, session, console, local)
+                engines[model] = engine
+            await _warm_up(engines, console)
+            yield engines
+        finally:
+            await asyncio.gather(*(engine.stop() for engine in local))
+
+
+async def _make(
+    name: str, settings: ServeSettings, session: aiohttp.ClientSession, console: Console, local: list[LlamaCppEngine]
+) -> tuple[str, Engine]:
+    if settings.upstream_url:
+        key = settings.upstream_api_key.get_secret_value() if settings.upstream_api_key else None
+        return name, OpenAIEngine(name, settings.upstream_url, session, api_key=key)
+    if name == SIMULATED:
+        return name, FanOut(ToolCalling(SimulatedEngine(ttft=0.05, itl=0.02)))
+    model = resolve(name)
+    with shown(console) as progress:
+        paths = await asyncio.to_thread(ensure, model, progress)
+    console.print(f"Starting the engine for {model.name} …")
+    engine = LlamaCppEngine(
+        model.name, paths[model.files[0].name], LlamaCppSettings(), settings.home / "logs" / f"{model.name}.log", session,
+        model.context_length,
+    )  # fmt: skip
+    local.append(engine)
+    await engine.start()
+    return model.name, FanOut(ToolCalling(engine))
+
+
+async def _warm_up(engines: dict[str, Engine], console: Console) -> None:
+    """One token each: the first one pages the weights in, and shows that the engine works."""
+    for name, engine in engines.items():
+        console.print(f"Warming up {name} …")
+        question = (Message(role="user", content="Hello"),)
+        request = GenerationRequest(model=name, messages=question, sampling=Sampling(max_tokens=1))
+        async for _ in engine.generate(request):
+            pass

@@ -1,0 +1,60 @@
+"""Who is asking. Never from a header that merely says so: from an API key, or from the web app's own cookie."""
+
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+from services.common.errors import Forbidden, InvalidApiKey
+from services.common.messages import Principal
+from services.common.ports import Accounts, Sessions
+
+COOKIE = "antiphon_session"
+LOCAL = Principal("local")
+"""Everything in an embedded installation belongs to this tenant."""
+
+
+class Authenticator:
+    """open_to_all: no key is asked for. Only for a server that listens on loopback alone."""
+
+    def __init__(self, accounts: Accounts, sessions: Sessions, *, open_to_all: bool = False):
+        self._accounts = accounts
+        self._sessions = sessions
+        self.open_to_all = open_to_all
+
+    async def by_key(self, authorization: bytes) -> Principal:
+        """For /v1: a bearer key, and nothing else. Errors: `InvalidApiKey`."""
+        if self.open_to_all:
+            return LOCAL
+        scheme, _, secret = authorization.partition(b" ")
+        if scheme.lower() != b"bearer" or not secret:
+            raise InvalidApiKey("No API key was given. Send it as `Authorization: Bearer sk-…`.")
+        return await self._accounts.authenticate(secret.strip().decode("latin-1"))
+
+    async def by_cookie(self, cookies: str) -> Principal:
+        """For /api. Errors: `InvalidApiKey`."""
+        if self.open_to_all:
+            return LOCAL
+        token = session_token(cookies)
+        if not token:
+            raise InvalidApiKey("You are not signed in.")
+        return await self._sessions.resolve(token)
+
+
+def session_token(cookies: str) -> str:
+    try:
+        morsel = SimpleCookie(cookies).get(COOKIE)
+    except CookieError:
+        return ""
+    return morsel.value if morsel else ""
+
+
+def require_same_origin(origin: str | None, host: str | None) -> None:
+    """`Forbidden` for a write that another site's page has sent. Clients that are no browsers send no Origin."""
+    if origin is not None and urlsplit(origin).netloc != host:
+        raise Forbidden("This request came from another site's page.")
+
+
+def require_loopback_host(host: str | None) -> None:
+    """`Forbidden` for a name that only an attacker's DNS gives to loopback (DNS rebinding)."""
+    name = urlsplit(f"//{host or ''}").hostname
+    if name not in ("localhost", "127.0.0.1", "::1"):
+        raise Forbidden("A server without keys answers to loopback names only.")

@@ -1,0 +1,118 @@
+"""The outermost ASGI app: names every request, answers the hot routes itself, and hands the rest to FastAPI.
+
+Whatever happens, the client gets the one shape of error, a request id, and the log and metrics get their line.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.auth import Authenticator, require_loopback_host, require_same_origin
+from gateway.exchange import Exchange, error_headers
+from gateway.settings import GatewaySettings
+from gateway.sse import ascii_json
+from services.common.errors import AntiphonError, InternalError, MethodNotAllowed
+from services.common.telemetry import OPEN_STREAMS, REQUESTS, log
+
+Handler = Callable[[Exchange], Awaitable[None]]
+
+
+class Edge:
+    """hot: POST routes under /v1 by exact path."""
+
+    def __init__(self, app: ASGIApp, hot: Mapping[str, Handler], auth: Authenticator, settings: GatewaySettings):
+        self._app = app
+        self._hot = hot
+        self._auth = auth
+        self._settings = settings
+        self._open: set[Exchange] = set()
+        self._ticker: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        self._ticker = self._ticker or asyncio.create_task(self._tick())
+        exchange = Exchange(scope, receive, send, self._settings)
+        began = time.perf_counter()
+        self._open.add(exchange)
+        try:
+            await self._answer(exchange, scope, receive, send)
+        finally:
+            self._open.discard(exchange)
+            exchange.close()
+            self._account(exchange, scope, time.perf_counter() - began)
+
+    async def _answer(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if self._auth.open_to_all:
+                self._protect_loopback(exchange)
+            handler = self._hot.get(scope["path"])
+            if handler is None:
+                await self._app(scope, receive, _named(send, exchange))
+                return
+            if scope["method"] != "POST":
+                raise MethodNotAllowed(f"{scope['method']} is not allowed here; use POST.")
+            exchange.principal = await self._auth.by_key(exchange.header(b"authorization"))
+            await handler(exchange)
+        except asyncio.CancelledError:
+            if not exchange.client_gone:
+                raise
+            exchange.task.uncancel()
+            exchange.status = 499
+        except AntiphonError as e:
+            await self._refuse(exchange, e)
+        except Exception as e:
+            log.error("request_failed", request_id=exchange.request_id, path=scope["path"], exc_info=e)
+            await self._refuse(exchange, InternalError("The server failed; its log says why."))
+
+    async def _refuse(self, exchange: Exchange, error: AntiphonError) -> None:
+        """Before the first byte: a status. After it: one error event, and no end that looks like success."""
+        exchange.note["error"] = error.wire_code or error.type
+        body = msgspec.json.encode(error.body())
+        if exchange.client_gone:
+            exchange.status = 499
+        elif exchange.streaming:
+            await exchange.end_stream(b"data: %b\n\n" % ascii_json(body))
+        elif not exchange.status:
+            await exchange.answer(error.status, body, error_headers(error))
+
+    def _protect_loopback(self, exchange: Exchange) -> None:
+        host = exchange.header(b"host").decode("latin-1")
+        origin = exchange.header(b"origin").decode("latin-1") or None
+        require_loopback_host(host)
+        if exchange.scope["method"] not in ("GET", "HEAD"):
+            require_same_origin(origin, host)
+
+    def _account(self, exchange: Exchange, scope: Scope, seconds: float) -> None:
+        path = scope["path"] if scope["path"] in self._hot else getattr(scope.get("route"), "path", "other")
+        REQUESTS.labels(path, exchange.status).inc()
+        log.info(
+            "request", request_id=exchange.request_id, method=scope["method"], route=path, status=exchange.status,
+            seconds=round(seconds, 4), tenant=exchange.principal.tenant, **exchange.note,
+        )  # fmt: skip
+
+    async def _tick(self) -> None:
+        """One task for all open streams: a timer for each would cost each of their tokens."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(1)
+            OPEN_STREAMS.set(sum(e.streaming for e in self._open))
+            for exchange in tuple(self._open):
+                try:
+                    await exchange.tick(loop.time())
+                except Exception as e:
+                    log.error("tick_failed", request_id=exchange.request_id, exc_info=e)
+
+
+def _named(send: Send, exchange: Exchange) -> Send:
+    async def named(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            exchange.status = message["status"]
+            message["headers"] = [*message.get("headers", []), (b"x-request-id", exchange.request_id.encode())]
+        await send(message)
+
+    return named

@@ -1,0 +1,140 @@
+"""One HTTP request on the hot path, straight on ASGI.
+
+A layer here costs every token of every stream (docs/adr/0003-hot-path.md), so there is one object a request, no
+queue, and one `send` for all the frames that one read from the engine brought.
+"""
+
+import asyncio
+import secrets
+from typing import Any, cast
+
+from starlette.types import Receive, Scope, Send
+
+from gateway.settings import GatewaySettings
+from services.common.errors import AntiphonError, InvalidRequest, TooLarge
+from services.common.messages import Principal
+
+Headers = list[tuple[bytes, bytes]]
+JSON = (b"content-type", b"application/json")
+_SSE: Headers = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+PING = b": ping\n\n"
+
+
+class Exchange:
+    """Reads one body; answers once, whole or as a stream."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, settings: GatewaySettings):
+        self.scope = scope
+        self.request_id = f"req_{secrets.token_hex(16)}"
+        self.principal = Principal("")
+        self.status = 0
+        self.streaming = False
+        self.client_gone = False
+        self.note: dict[str, Any] = {}
+        """What the access log shall say besides."""
+        self.last_write = 0.0
+        self.blocked_since = 0.0
+        self._receive = receive
+        self._send = send
+        self._settings = settings
+        self._clock = asyncio.get_running_loop().time
+        self._watcher: asyncio.Task[None] | None = None
+        self.task = cast("asyncio.Task[None]", asyncio.current_task())
+
+    def header(self, name: bytes) -> bytes:
+        for key, value in self.scope["headers"]:
+            if key == name:
+                return cast(bytes, value)
+        return b""
+
+    async def body(self) -> bytes:
+        """The whole body. Errors: `TooLarge`, before it is held whole; `InvalidRequest` for a slow or gone sender."""
+        limit = self._settings.max_body_bytes
+        length = self.header(b"content-length")
+        if length and int(length) > limit:
+            raise TooLarge(f"The body is larger than {limit} bytes.")
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(self._settings.body_timeout):
+                while True:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        self.client_gone = True
+                        raise InvalidRequest("The client went away before its body was complete.")
+                    chunk = message.get("body", b"")
+                    size += len(chunk)
+                    if size > limit:
+                        raise TooLarge(f"The body is larger than {limit} bytes.")
+                    chunks.append(chunk)
+                    if not message.get("more_body"):
+                        return b"".join(chunks)
+        except TimeoutError:
+            raise InvalidRequest("The body did not arrive in time.") from None
+
+    def watch(self) -> None:
+        """From now on the client's going away cancels this request's task."""
+        self._watcher = asyncio.create_task(self._watch())
+
+    def expect_stream(self) -> None:
+        """A stream will follow: the client is watched, and gets heartbeats while the first token is awaited."""
+        self.last_write = self._clock()
+        self.watch()
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.cut()
+
+    def cut(self) -> None:
+        self.client_gone = True
+        self.task.cancel()
+
+    def close(self) -> None:
+        if self._watcher:
+            self._watcher.cancel()
+
+    async def answer(self, status: int, body: bytes, headers: Headers | None = None) -> None:
+        fields = [JSON, (b"content-length", b"%d" % len(body)), (b"x-request-id", self.request_id.encode())]
+        await self._start(status, fields + (headers or []))
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def start_stream(self) -> None:
+        self.streaming = True
+        self.last_write = self._clock()
+        await self._start(200, [*_SSE, (b"x-request-id", self.request_id.encode())])
+
+    async def write(self, data: bytes) -> None:
+        """Whole frames only, so that a heartbeat may come between two writes."""
+        self.blocked_since = self._clock()
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        self.last_write, self.blocked_since = self.blocked_since, 0.0
+
+    async def end_stream(self, data: bytes = b"") -> None:
+        await self._send({"type": "http.response.body", "body": data})
+
+    async def _start(self, status: int, headers: Headers) -> None:
+        self.status = status
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def tick(self, now: float) -> None:
+        """Called every second: a heartbeat after silence, the end for a reader that does not read."""
+        if self.blocked_since:
+            if now - self.blocked_since > self._settings.stall_timeout:
+                self.note["stalled"] = True
+                self.cut()
+        elif self.last_write and now - self.last_write > self._settings.heartbeat:
+            self.last_write = now
+            if not self.streaming:
+                await self.start_stream()
+            await self.write(PING)
+
+
+def error_headers(error: AntiphonError) -> Headers:
+    if error.retry_after is None:
+        return []
+    return [(b"retry-after", b"%d" % max(1, round(error.retry_after)))]
