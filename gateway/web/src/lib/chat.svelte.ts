@@ -123,7 +123,7 @@ class Chat {
       const started = await api.startTurn(conversation, turn);
       outbox.remove(entry.id);
       if (parent_id === null) void library.load().then(() => this.#showTitle());
-      if (epoch === this.#epoch) this.#accept(started, "");
+      if (epoch === this.#epoch) this.#accept(started);
     } catch (error) {
       if (epoch !== this.#epoch) return;
       const waiting = outbox.of(this.id) ?? entry;
@@ -142,7 +142,7 @@ class Chat {
   }
 
   async regenerate(message: Message): Promise<void> {
-    await this.#start(message.id, { regenerate: message.id }, "");
+    await this.#start(message.id, { regenerate: message.id });
     if (this.live && message.parent_id) this.pinned = { id: message.parent_id };
   }
 
@@ -152,8 +152,7 @@ class Chat {
       await this.refresh();
       if (this.live) return;
     }
-    const saved = this.messages.find((other) => other.id === message.id) ?? message;
-    await this.#start(message.id, { continue: message.id }, saved.content);
+    await this.#start(message.id, { continue: message.id });
   }
 
   async stop(): Promise<void> {
@@ -209,16 +208,16 @@ class Chat {
     return conversation.id;
   }
 
-  async #start(at: string, turn: TurnRequest, base: string): Promise<void> {
+  async #start(at: string, turn: TurnRequest): Promise<void> {
     if (this.id === null || this.busy) return;
     const epoch = this.#epoch;
     this.trouble = null;
     this.sending = true;
     try {
       const started = await api.startTurn(this.id, { ...turn, ...(this.model ? { model: this.model } : {}) });
-      if (epoch === this.#epoch) this.#accept(started, base);
+      if (epoch === this.#epoch) this.#accept(started);
     } catch (error) {
-      if (epoch === this.#epoch) this.#fail(at, error, () => void this.#start(at, turn, base));
+      if (epoch === this.#epoch) this.#fail(at, error, () => void this.#start(at, turn));
     } finally {
       if (epoch === this.#epoch) this.sending = false;
     }
@@ -230,14 +229,14 @@ class Chat {
     if (error instanceof ApiError && error.status === 409) void this.refresh();
   }
 
-  #accept({ user, answer }: TurnStarted, base: string): void {
+  #accept({ user, answer }: TurnStarted): void {
     if (user) this.#put(user);
     this.#put(answer);
     this.leaf = answer.id;
     this.unsent = null;
     const known = library.items.find((item) => item.id === this.id);
     if (known) library.upsert({ ...known, updated: answer.created });
-    if (answer.status === "running") this.#follow(answer, base);
+    if (answer.status === "running") this.#follow(answer);
   }
 
   #put(message: Message): void {
@@ -260,17 +259,18 @@ class Chat {
     if (live && !live.lost && live.id === running?.id) return;
     const followed = messages.find((message) => message.id === live?.id);
     if (followed && followed.status !== "running") this.#end(followed);
-    if (running) this.#follow(running, "");
+    if (running) this.#follow(running);
   }
 
-  #follow(answer: Message, base: string): void {
-    const shown = this.live?.id === answer.id ? this.live.flush() : answer.content;
+  /** While it runs, `answer.content` is what it held before this turn: nothing, or what is continued. */
+  #follow(answer: Message): void {
+    const seen = this.live?.id === answer.id ? this.live.flush() : "";
     this.live?.close();
     const { [answer.id]: _, ...unsaved } = this.#unsaved;
     this.#unsaved = unsaved;
     const epoch = this.#epoch;
     announcer.say("Answering");
-    this.live = new LiveTurn(answer.id, base, shown, {
+    this.live = new LiveTurn(answer.id, answer.content, seen, {
       ended: (message) => epoch === this.#epoch && this.#end(message),
       refused: () => setTimeout(() => epoch === this.#epoch && void this.refresh(), RETRY_MS),
     });

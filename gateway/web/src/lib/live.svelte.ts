@@ -21,13 +21,13 @@ export class LiveTurn {
   #close: () => void;
 
   /**
-   * `base` is what the answer held before this turn's log begins; `saved` is what the server last
-   * showed, kept on screen until the replayed log has caught up with it.
+   * `base` is what the answer held before this turn's log begins; `seen` is what the reader has
+   * seen of it, kept on screen until the replayed log has caught up with it.
    */
   constructor(
     readonly id: string,
     base: string,
-    readonly saved: string,
+    readonly seen: string,
     end: LiveEnd,
   ) {
     this.#full = base;
@@ -36,7 +36,6 @@ export class LiveTurn {
       event: (event) => {
         this.#online();
         if ("text" in event) this.#append(event.text);
-        else if ("base" in event) this.#full = event.base;
         else end.ended("done" in event ? event.done : event.message);
       },
       back: () => this.#online(),
@@ -71,7 +70,7 @@ export class LiveTurn {
   }
 
   #shown(): string {
-    return this.#full.length >= this.saved.length ? this.#full : this.saved;
+    return this.#full.length >= this.seen.length ? this.#full : this.seen;
   }
 
   #online(): void {

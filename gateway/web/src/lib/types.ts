@@ -68,8 +68,4 @@ export interface TurnStarted {
   answer: Message;
 }
 
-export type TurnEvent =
-  | { base: string }
-  | { text: string }
-  | { done: Message }
-  | { error: ErrorBody; message: Message };
+export type TurnEvent = { text: string } | { done: Message } | { error: ErrorBody; message: Message };
