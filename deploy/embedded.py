@@ -1,6 +1,7 @@
 """Everything in one process: the default. Its parts are those of the distributed roots; only the wiring differs."""
 
 import asyncio
+import gc
 import secrets
 import socket
 import time
@@ -161,6 +162,10 @@ async def serve(settings: ServeSettings) -> None:
             access_log=False, log_config=None, server_header=False, ws="none", h11_max_incomplete_event_size=64 << 10,
             timeout_graceful_shutdown=int(gateway.drain_timeout), proxy_headers=False, backlog=4096,
         )  # fmt: skip
+        # What start-up made stays: the collector need not look at it again in the middle of a stream.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(10_000, 20, 50)
         await _Server(config, ports, key).serve()
         console.print("Stopping …")
 

@@ -31,7 +31,11 @@ async def running_engines(settings: ServeSettings, console: Console) -> AsyncIte
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
     engines: dict[str, Engine] = {}
     local: list[LlamaCppEngine] = []
-    async with aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=2**18) as session:
+    session = aiohttp.ClientSession(
+        connector=connector, timeout=timeout, read_bufsize=2**18, cookie_jar=aiohttp.DummyCookieJar(),
+        skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"), auto_decompress=False,
+    )  # fmt: skip
+    async with session:
         try:
             for name in names:
                 model, engine = await _make(name, settings, session, console, local)

@@ -59,10 +59,12 @@ class Edge:
             exchange.principal = await self._auth.by_key(exchange.header(b"authorization"))
             await handler(exchange)
         except asyncio.CancelledError:
-            if not exchange.client_gone:
+            if not exchange.client_gone and not exchange.cut_error:
                 raise
             exchange.task.uncancel()
-            exchange.status = 499
+            if exchange.cut_error:
+                await self._refuse(exchange, exchange.cut_error)
+            exchange.status = exchange.status or 499
         except AntiphonError as e:
             await self._refuse(exchange, e)
         except Exception as e:

@@ -5,7 +5,7 @@ queue, and one `send` for all the frames that one read from the engine brought.
 """
 
 import asyncio
-import secrets
+import os
 from typing import Any, cast
 
 from starlette.types import Receive, Scope, Send
@@ -29,15 +29,17 @@ class Exchange:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, settings: GatewaySettings):
         self.scope = scope
-        self.request_id = f"req_{secrets.token_hex(16)}"
+        self.request_id = f"req_{os.urandom(16).hex()}"
         self.principal = Principal("")
         self.status = 0
         self.streaming = False
         self.client_gone = False
+        self.cut_error: AntiphonError | None = None
         self.note: dict[str, Any] = {}
         """What the access log shall say besides."""
         self.last_write = 0.0
         self.blocked_since = 0.0
+        self._reading_since = 0.0
         self._receive = receive
         self._send = send
         self._settings = settings
@@ -52,33 +54,31 @@ class Exchange:
         return b""
 
     async def body(self) -> bytes:
-        """The whole body. Errors: `TooLarge`, before it is held whole; `InvalidRequest` for a slow or gone sender."""
+        """The whole body. Errors: `TooLarge`, before it is held whole. A slow or gone sender ends the request."""
         limit = self._settings.max_body_bytes
         length = self.header(b"content-length")
         if length and int(length) > limit:
             raise TooLarge(f"The body is larger than {limit} bytes.")
+        self._reading_since = self._clock()
         chunks: list[bytes] = []
         size = 0
-        try:
-            async with asyncio.timeout(self._settings.body_timeout):
-                while True:
-                    message = await self._receive()
-                    if message["type"] == "http.disconnect":
-                        self.client_gone = True
-                        raise InvalidRequest("The client went away before its body was complete.")
-                    chunk = message.get("body", b"")
-                    size += len(chunk)
-                    if size > limit:
-                        raise TooLarge(f"The body is larger than {limit} bytes.")
-                    chunks.append(chunk)
-                    if not message.get("more_body"):
-                        return b"".join(chunks)
-        except TimeoutError:
-            raise InvalidRequest("The body did not arrive in time.") from None
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self.client_gone = True
+                raise InvalidRequest("The client went away before its body was complete.")
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            if size > limit:
+                raise TooLarge(f"The body is larger than {limit} bytes.")
+            chunks.append(chunk)
+            if not message.get("more_body"):
+                self._reading_since = 0.0
+                return b"".join(chunks)
 
     def watch(self) -> None:
         """From now on the client's going away cancels this request's task."""
-        self._watcher = asyncio.create_task(self._watch())
+        self._watcher = asyncio.get_running_loop().create_task(self._watch())
 
     def expect_stream(self) -> None:
         """A stream will follow: the client is watched, and gets heartbeats while the first token is awaited."""
@@ -90,9 +90,17 @@ class Exchange:
             pass
         self.cut()
 
-    def cut(self) -> None:
-        self.client_gone = True
+    def cut(self, error: AntiphonError | None = None) -> None:
+        """Cancel this request: its client has gone, or is told the error and then let go."""
+        self.cut_error = error
+        self.client_gone = error is None
         self.task.cancel()
+
+    def _abort(self) -> None:
+        """Drop what the client does not read. ASGI has no word for it, so this asks uvicorn's transport, if it is one."""
+        transport = getattr(getattr(self._send, "__self__", None), "transport", None)
+        if transport is not None:
+            transport.abort()
 
     def close(self) -> None:
         if self._watcher:
@@ -122,11 +130,15 @@ class Exchange:
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def tick(self, now: float) -> None:
-        """Called every second: a heartbeat after silence, the end for a reader that does not read."""
-        if self.blocked_since:
+        """Called every second: a heartbeat after silence, the end for a sender or reader that is too slow."""
+        if self._reading_since:
+            if now - self._reading_since > self._settings.body_timeout:
+                self.cut(InvalidRequest("The body did not arrive in time."))
+        elif self.blocked_since:
             if now - self.blocked_since > self._settings.stall_timeout:
                 self.note["stalled"] = True
                 self.cut()
+                self._abort()
         elif self.last_write and now - self.last_write > self._settings.heartbeat:
             self.last_write = now
             if not self.streaming:

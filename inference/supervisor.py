@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from services.common.errors import EngineFailed
 from services.common.telemetry import ENGINE_RESTARTS, log
@@ -36,10 +37,13 @@ class Supervisor:
     async def start(self, timeout: float) -> None:
         """Return when the child is ready. `EngineFailed` quotes the end of its log if it dies first."""
         self._url = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._keep_alive())
+        self._task = asyncio.create_task(self._keep_alive(timeout))
         try:
             async with asyncio.timeout(timeout):
                 await asyncio.shield(self._url)
+        except asyncio.CancelledError:
+            await self.stop()
+            raise
         except (TimeoutError, EngineFailed) as e:
             await self.stop()
             raise EngineFailed(f"{self.name} did not start. The end of {self._log_file}:\n{self._log_tail()}") from e
@@ -62,44 +66,68 @@ class Supervisor:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
         if self._url and not self._url.done():
-            self._url.cancel()
+            # Not cancel(): those who wait for it were not cancelled.
+            self._fail(EngineFailed(f"{self.name} was stopped."))
         self._url = None
 
-    async def _keep_alive(self) -> None:
+    def _fail(self, error: EngineFailed) -> None:
+        assert self._url is not None
+        self._url.set_exception(error)
+        self._url.exception()  # whether or not anybody waits for it
+
+    async def _keep_alive(self, ready_timeout: float) -> None:
         failures = 0
         while True:
             born = time.monotonic()
-            returncode = await self._run_once(first=failures == 0)
+            try:
+                returncode = await self._run_once(ready_timeout, first=failures == 0)
+            except OSError as e:  # no such program, no process or file to be had
+                log.error("engine_not_started", worker=self.name, error=str(e))
+                if failures == 0:
+                    return self._fail(EngineFailed(f"{self.name} cannot be started: {e}"))
+                returncode = -1
             failures = 1 if time.monotonic() - born > STEADY else failures + 1
             delay = min(MAX_BACKOFF, 0.25 * 2**failures)
             log.error("engine_died", worker=self.name, returncode=returncode, restart_in_s=delay)
             ENGINE_RESTARTS.labels(self.name).inc()
             await asyncio.sleep(delay)
 
-    async def _run_once(self, first: bool) -> int:
-        ready_read, ready_write = os.pipe()
-        self._log_file.parent.mkdir(parents=True, exist_ok=True)
-        with self._log_file.open("ab") as output:
-            self._process = process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=asyncio.subprocess.PIPE, stdout=output, stderr=output,
-                env={**self._env, "READY_FD": str(ready_write)}, pass_fds=(ready_write,), start_new_session=True,
-            )  # fmt: skip
-        os.close(ready_write)
+    async def _run_once(self, ready_timeout: float, first: bool) -> int:
+        self._process, ready = await self._spawn()
         try:
-            await self._wait_ready(ready_read, first)
-            returncode = await process.wait()
-            if self._url and self._url.done():  # else: callers already wait for the next child
-                self._url = asyncio.get_running_loop().create_future()
-            return returncode
+            if await self._becomes_ready(ready, ready_timeout, first):
+                await self._process.wait()
         finally:
-            await _end(process)
+            await _end(self._process)
+        if self._url and self._url.done():  # else: callers already wait for the next child
+            self._url = asyncio.get_running_loop().create_future()
+        return self._process.returncode or 0
 
-    async def _wait_ready(self, fd: int, first: bool) -> None:
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader()
-        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb"))
+    async def _spawn(self) -> tuple[asyncio.subprocess.Process, BinaryIO]:
+        self._log_file.parent.mkdir(parents=True, exist_ok=True)
+        ready_read, ready_write = os.pipe()
+        ready = os.fdopen(ready_read, "rb")
         try:
-            line = (await reader.readline()).decode().strip()
+            with self._log_file.open("ab") as output:
+                process = await asyncio.create_subprocess_exec(
+                    *self._command, stdin=asyncio.subprocess.PIPE, stdout=output, stderr=output,
+                    env={**self._env, "READY_FD": str(ready_write)}, pass_fds=(ready_write,), start_new_session=True,
+                )  # fmt: skip
+        except BaseException:
+            ready.close()
+            raise
+        finally:
+            os.close(ready_write)
+        return process, ready
+
+    async def _becomes_ready(self, ready: BinaryIO, timeout: float, first: bool) -> bool:
+        loop, reader, line = asyncio.get_running_loop(), asyncio.StreamReader(), ""
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), ready)
+        try:
+            async with asyncio.timeout(timeout):
+                line = (await reader.readline()).decode().strip()
+        except TimeoutError:
+            log.error("engine_not_ready", worker=self.name, after_s=timeout)
         finally:
             transport.close()
         assert self._url is not None
@@ -107,7 +135,8 @@ class Supervisor:
             self._url.set_result(line)
         elif first:
             # A child that never served is not worth a second try: its command or its model is wrong.
-            self._url.set_exception(EngineFailed(f"{self.name} died while starting."))
+            self._fail(EngineFailed(f"{self.name} died while starting."))
+        return bool(line)
 
     def _log_tail(self, lines: int = 15) -> str:
         try:

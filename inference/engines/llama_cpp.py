@@ -48,6 +48,10 @@ class _Timings(msgspec.Struct):
     cache_n: int = 0
 
 
+class _Slot(msgspec.Struct):
+    is_processing: bool
+
+
 class _Chunk(msgspec.Struct):
     content: str = ""
     tokens: tuple[int, ...] = ()
@@ -57,10 +61,13 @@ class _Chunk(msgspec.Struct):
     tokens_evaluated: int = 0
     timings: _Timings | None = None
     completion_probabilities: list[_Probability] = []
+    prompt_progress: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
 
 
 _decode = msgspec.json.Decoder(_Chunk).decode
+_NO_LIMIT = aiohttp.ClientTimeout(total=None, sock_connect=10)
+"""An answer takes as long as it takes; a session's own limit is five minutes unless somebody thought of it."""
 
 
 class LlamaCppEngine:
@@ -102,16 +109,17 @@ class LlamaCppEngine:
         if request.output_schema is not None:
             body["json_schema"] = compact(request.output_schema)
         try:
-            async with await self._post("/completion", body) as response:
+            async with await self._post("/completion", body, timeout=_NO_LIMIT) as response:
                 finished = False
                 async for batch in sse_batches(response.content):
                     events: list[Event] = []
                     for _, data in batch:
-                        finished |= _translate(_decode(data), events)
-                    yield events
+                        finished |= _translate(_decode(data), request.sampling.logprobs or 0, events)
+                    if events:
+                        yield events
                 if not finished:
                     raise EngineFailed(f"The engine of {self.model} stopped in the middle of its answer.")
-        except (aiohttp.ClientError, msgspec.DecodeError) as e:
+        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as e:
             raise EngineFailed(f"The engine of {self.model} failed: {type(e).__name__}.") from e
 
     async def tokenize(self, request: TokenizeRequest) -> Tokens:
@@ -131,10 +139,10 @@ class LlamaCppEngine:
             url = await self.supervisor.url(timeout=0.05)
             timeout = aiohttp.ClientTimeout(total=2)
             async with self._session.get(f"{url}/slots", headers=self._headers, timeout=timeout) as response:
-                slots = await response.json()
-        except (AntiphonError, aiohttp.ClientError, TimeoutError) as e:
+                slots = msgspec.json.decode(await response.read(), type=list[_Slot])
+        except (AntiphonError, aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as e:
             return Load(healthy=False, detail=str(e) or type(e).__name__)
-        return Load(healthy=True, running=sum(slot["is_processing"] for slot in slots))
+        return Load(healthy=True, running=sum(slot.is_processing for slot in slots))
 
     async def _render(self, messages: Sequence[Message], tools: Sequence[Tool], continue_last: bool) -> str:
         shown = list(messages)
@@ -153,12 +161,12 @@ class LlamaCppEngine:
         try:
             async with await self._post(path, body) as response:
                 return msgspec.json.decode(await response.read(), type=dict[str, Any])
-        except (aiohttp.ClientError, msgspec.DecodeError) as e:
+        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as e:
             raise EngineFailed(f"The engine of {self.model} failed: {type(e).__name__}.") from e
 
-    async def _post(self, path: str, body: dict[str, Any]) -> aiohttp.ClientResponse:
-        url = await self.supervisor.url()
-        response = await self._session.post(url + path, data=msgspec.json.encode(body), headers=self._headers)
+    async def _post(self, path: str, body: dict[str, Any], **options: Any) -> aiohttp.ClientResponse:
+        url, data = await self.supervisor.url(), msgspec.json.encode(body)
+        response = await self._session.post(url + path, data=data, headers=self._headers, **options)
         if response.status != 200:
             async with response:
                 raise _refusal(response.status, await response.read())
@@ -167,7 +175,8 @@ class LlamaCppEngine:
 
 def _parameters(s: Sampling) -> dict[str, Any]:
     body: dict[str, Any] = {
-        "stream": True, "return_tokens": True, "cache_prompt": True,
+        # The server notices a closed connection only when it writes: with progress it does, also during the prefill.
+        "stream": True, "return_progress": True, "return_tokens": True, "cache_prompt": True,
         "n_predict": -1 if s.max_tokens is None else s.max_tokens,
         "frequency_penalty": s.frequency_penalty, "presence_penalty": s.presence_penalty,
         "repeat_penalty": s.repetition_penalty, "repeat_last_n": 8192, "stop": s.stop,
@@ -180,12 +189,14 @@ def _parameters(s: Sampling) -> dict[str, Any]:
     return body
 
 
-def _translate(chunk: _Chunk, events: list[Event]) -> bool:
+def _translate(chunk: _Chunk, top: int, events: list[Event]) -> bool:
     """Append what the chunk says to `events`; True when it is the last one."""
     if chunk.error is not None:
         raise EngineFailed(str(chunk.error.get("message", "The engine failed.")))
+    if chunk.prompt_progress is not None:
+        return False
     if chunk.content or chunk.tokens:
-        probabilities = tuple(_logprob(p) for p in chunk.completion_probabilities)
+        probabilities = tuple(_logprob(p, top) for p in chunk.completion_probabilities)
         events.append(TextDelta(0, chunk.content, len(chunk.tokens), chunk.tokens, probabilities))
     if not chunk.stop:
         return False
@@ -195,8 +206,8 @@ def _translate(chunk: _Chunk, events: list[Event]) -> bool:
     return True
 
 
-def _logprob(p: _Probability) -> TokenLogprob:
-    return TokenLogprob(p.token, p.logprob, p.bytes, tuple(_logprob(other) for other in p.top_logprobs))
+def _logprob(p: _Probability, top: int = 0) -> TokenLogprob:
+    return TokenLogprob(p.token, p.logprob, p.bytes, tuple(_logprob(other) for other in p.top_logprobs[:top]))
 
 
 def _function(tool: Tool) -> dict[str, Any]:

@@ -22,6 +22,7 @@ def main() -> None:
     params.api_keys = [os.environ["LLAMA_SERVER_KEY"]]
     params.n_ctx = options["context_window"]
     params.n_parallel = options["parallel"]
+    params.n_batch = params.n_ubatch = max(options["prefill_batch"], options["parallel"])
     params.kv_unified = True
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options["threads"]
     params.cache_ram_mib = options["prompt_cache_mib"]

@@ -3,11 +3,12 @@
 aiohttp and typed msgspec decoding, not httpx and not the openai client: see docs/adr/0003-hot-path.md.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Any
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from services.common.errors import (
     AntiphonError,
@@ -58,11 +59,16 @@ class _Probability(msgspec.Struct):
     token: str = ""
     logprob: float = 0.0
     bytes: tuple[int, ...] | None = None
-    top_logprobs: "list[_Probability]" = []
+    top_logprobs: "list[_Probability] | None" = None
 
 
 class _Logprobs(msgspec.Struct):
+    """`content` is how chat completions write them; the other three are how completions do."""
+
     content: list[_Probability] | None = None
+    tokens: list[str] | None = None
+    token_logprobs: list[float | None] | None = None
+    top_logprobs: list[dict[str, float] | None] | None = None
 
 
 class _Choice(msgspec.Struct):
@@ -84,6 +90,11 @@ class _Usage(msgspec.Struct):
     prompt_tokens_details: _Details | None = None
 
 
+class _Tokenized(msgspec.Struct):
+    count: int
+    tokens: tuple[int, ...]
+
+
 class _Chunk(msgspec.Struct):
     choices: list[_Choice] = []
     usage: _Usage | None = None
@@ -95,6 +106,9 @@ _FINISH: dict[str, FinishReason] = {
     "stop": "stop", "length": "length", "tool_calls": "tool_calls", "content_filter": "content_filter",
     "function_call": "tool_calls",
 }  # fmt: skip
+_CUT_SHORT = {"abort", "error"}
+_NO_LIMIT = aiohttp.ClientTimeout(total=None, sock_connect=10)
+"""An answer takes as long as it takes; a session's own limit is five minutes unless somebody thought of it."""
 
 
 class OpenAIEngine:
@@ -110,6 +124,8 @@ class OpenAIEngine:
     ):  # fmt: skip
         self.model = model
         self._base = base_url.rstrip("/")
+        # Parsing a URL costs as much as encoding the request.
+        self._urls = {path: URL(self._base + path) for path in ("/chat/completions", "/completions")}
         self._session = session
         self._upstream_model = upstream_model or model
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
@@ -119,10 +135,11 @@ class OpenAIEngine:
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Sequence[Event], None]:
         path, body = self._body(request)
-        translate = _Translation()
+        translate = _Translation(request.n)
         self._running += 1
         try:
-            async with self._session.post(self._base + path, data=body, headers=self._headers) as response:
+            url = self._base + path
+            async with await self._post(url, body, timeout=_NO_LIMIT) as response:
                 if response.status != 200:
                     raise self._refusal(response.status, await response.read())
                 async for batch in sse_batches(response.content):
@@ -142,8 +159,13 @@ class OpenAIEngine:
 
     def _body(self, request: GenerationRequest) -> tuple[str, bytes]:
         body = _parameters(request.sampling) | {"model": self._upstream_model, "n": request.n}
+        if request.output_schema is not None:
+            body["response_format"] = _response_format(request.output_schema)
         if request.prompt is not None:
-            return "/completions", msgspec.json.encode(body | {"prompt": request.prompt})
+            body["prompt"] = request.prompt
+            if request.sampling.logprobs is not None:
+                body["logprobs"] = request.sampling.logprobs
+            return "/completions", msgspec.json.encode(body)
         body["messages"] = [_message(m) for m in request.messages]
         if request.sampling.logprobs is not None:
             body |= {"logprobs": True, "top_logprobs": request.sampling.logprobs}
@@ -151,8 +173,6 @@ class OpenAIEngine:
             body["tools"] = [{"type": "function", "function": _function(t)} for t in request.tools]
             body["tool_choice"] = _tool_choice(request.tool_choice)
             body["parallel_tool_calls"] = request.parallel_tool_calls
-        if request.output_schema is not None:
-            body["response_format"] = _response_format(request.output_schema)
         if request.continue_last:
             body |= {"continue_final_message": True, "add_generation_prompt": False}
         return "/chat/completions", msgspec.json.encode(body)
@@ -167,15 +187,15 @@ class OpenAIEngine:
                 body["tools"] = [{"type": "function", "function": _function(t)} for t in request.tools]
         url = self._base.removesuffix("/v1") + "/tokenize"
         try:
-            async with self._session.post(url, data=msgspec.json.encode(body), headers=self._headers) as response:
-                if response.status == 200:
-                    found = await response.json()
-                    return Tokens(int(found["count"]), tuple(found["tokens"]))
+            async with await self._post(url, msgspec.json.encode(body)) as response:
+                found = msgspec.json.decode(await response.read(), type=_Tokenized)
+                return Tokens(found.count, found.tokens)
         except (aiohttp.ClientError, TimeoutError) as e:
             raise EngineFailed(f"The server of {self.model} failed: {type(e).__name__}.") from e
-        # Only vLLM and its kin tokenise. Three bytes a token errs on the safe side for most languages.
-        texts = [request.text or ""] + [m.content for m in request.messages]
-        return Tokens(sum(len(t.encode()) // 3 + 8 for t in texts))
+        except msgspec.DecodeError:  # only vLLM and its kin tokenise as asked here
+            texts = [request.text or "", *(msgspec.json.encode(x).decode() for x in request.messages + request.tools)]
+            # Three bytes a token errs on the safe side for most languages.
+            return Tokens(sum(len(t.encode()) // 3 + 8 for t in texts))
 
     async def capabilities(self) -> Capabilities:
         window = self._window
@@ -205,17 +225,27 @@ class OpenAIEngine:
                 if response.status != 200:
                     raise EngineFailed(f"The server of {self.model} answered {response.status}.")
                 return list((await response.json())["data"])
-        except (aiohttp.ClientError, TimeoutError, KeyError, ValueError) as e:
+        except (aiohttp.ClientError, TimeoutError, KeyError, TypeError, ValueError) as e:
             raise EngineFailed(f"The server of {self.model} cannot be reached: {type(e).__name__}.") from e
+
+    async def _post(self, url: str, body: bytes, **options: Any) -> aiohttp.ClientResponse:
+        try:
+            return await self._session.post(url, data=body, headers=self._headers, **options)
+        except aiohttp.ClientConnectorError:
+            raise
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+            # Most likely a pooled connection that the server was just closing: once more, then it is a failure.
+            return await self._session.post(url, data=body, headers=self._headers, **options)
 
     def _refusal(self, status: int, body: bytes) -> AntiphonError:
         try:
             error = msgspec.json.decode(body)
             error = error.get("error", error)
             message, code, param = str(error["message"]), error.get("code"), error.get("param")
+            too_long = code == "context_length_exceeded" or error.get("type") == "exceed_context_size_error"
         except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
-            message, code, param = f"The server of {self.model} answered {status}.", None, None
-        if status == 400 and (code == "context_length_exceeded" or "context length" in message):
+            message, too_long, param = f"The server of {self.model} answered {status}.", False, None
+        if status == 400 and (too_long or "context length" in message):
             return ContextLengthExceeded(message, param="messages")
         if status in (400, 422):
             return InvalidRequest(message, param=param)
@@ -230,8 +260,8 @@ class OpenAIEngine:
 class _Translation:
     """Chunks to events. Remembers which choices are open, and counts tokens where the server does not."""
 
-    def __init__(self) -> None:
-        self.open = True
+    def __init__(self, choices: int) -> None:
+        self.open = choices
         self._usage: _Usage | None = None
         self._tokens = 0
 
@@ -244,17 +274,19 @@ class _Translation:
         for choice in chunk.choices:
             delta = choice.delta
             text = (delta.content if delta else choice.text) or ""
-            logprobs = choice.logprobs.content if choice.logprobs and choice.logprobs.content else ()
+            logprobs = _logprobs(choice.logprobs) if choice.logprobs else ()
             if text or logprobs:
                 ids = choice.token_ids or ()
                 tokens = len(ids) or len(logprobs) or 1
                 self._tokens += tokens
-                events.append(TextDelta(choice.index, text, tokens, ids, tuple(_logprob(p) for p in logprobs)))
+                events.append(TextDelta(choice.index, text, tokens, ids, logprobs))
             if delta and delta.tool_calls:
                 self._tokens += 1
                 events += [_tool_delta(choice.index, call) for call in delta.tool_calls]
+            if choice.finish_reason in _CUT_SHORT:
+                raise EngineFailed(f"The server gave up on its answer: {choice.finish_reason}.")
             if choice.finish_reason:
-                self.open = False
+                self.open -= 1
                 events.append(Finished(choice.index, _FINISH.get(choice.finish_reason, "stop")))
 
     def usage(self) -> Usage:
@@ -268,8 +300,23 @@ def _tool_delta(index: int, call: _ToolCall) -> ToolCallDelta:
     return ToolCallDelta(index, call.index, function.arguments or "", call.id, function.name, 1)
 
 
+def _logprobs(found: _Logprobs) -> tuple[TokenLogprob, ...]:
+    if found.content is not None or found.tokens is None:
+        return tuple(_logprob(p) for p in found.content or ())
+    values = found.token_logprobs or [None] * len(found.tokens)
+    tops = found.top_logprobs or [None] * len(found.tokens)
+    return tuple(
+        TokenLogprob(token, value or 0.0, tuple(token.encode()), tuple(_by_name(top or {})))
+        for token, value, top in zip(found.tokens, values, tops, strict=False)
+    )
+
+
+def _by_name(top: dict[str, float]) -> Iterator[TokenLogprob]:
+    return (TokenLogprob(token, value, tuple(token.encode())) for token, value in top.items())
+
+
 def _logprob(p: _Probability) -> TokenLogprob:
-    return TokenLogprob(p.token, p.logprob, p.bytes or (), tuple(_logprob(other) for other in p.top_logprobs))
+    return TokenLogprob(p.token, p.logprob, p.bytes or (), tuple(_logprob(other) for other in p.top_logprobs or ()))
 
 
 def _parameters(s: Sampling) -> dict[str, Any]:

@@ -3,10 +3,12 @@
 import asyncio
 import hashlib
 import random
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from inference.schemas import require_compilable
 from services.common.errors import ContextLengthExceeded
@@ -73,17 +75,17 @@ class SimulatedEngine:
     ) -> AsyncGenerator[tuple[TextDelta, Finished | None], None]:
         s = request.sampling
         whole = self._answer(request, ids)
-        limit = min(self._window - len(ids), len(whole) if s.max_tokens is None else s.max_tokens)
-        text = ""
+        limit = max(1, min(self._window - len(ids), len(whole) if s.max_tokens is None else s.max_tokens))
+        text = "".join(whole[:limit])
+        end = min((text.find(word) for word in s.stop if word in text), default=len(text))
+        at = 0
         for i, piece in enumerate(whole):
-            text += piece
-            stop = min((text.find(word) for word in s.stop if word in text), default=-1)
-            if stop >= 0:
-                piece = piece[: max(0, len(piece) - (len(text) - stop))]
+            piece = piece[: end - at]
+            at += len(piece)
             last: Finished | None = None
-            if stop >= 0 or i + 1 == len(whole):
+            if i + 1 == len(whole) or (at == end and end < len(text)):
                 last = Finished(0, "stop")
-            elif i + 1 >= limit:
+            elif i + 1 == limit:
                 last = Finished(0, "length")
             probabilities = () if s.logprobs is None else (_logprob(piece, s.logprobs),)
             yield TextDelta(0, piece, 1, tuple(_ids(piece)), probabilities), last
@@ -93,13 +95,17 @@ class SimulatedEngine:
 
     def _answer(self, request: GenerationRequest, ids: tuple[int, ...]) -> list[str]:
         s = request.sampling
+        said = request.messages[-1].content if request.continue_last else ""
+        if said:
+            ids = _prompt_ids(replace(request, messages=request.messages[:-1]))
         # Greedy or seeded: the same answer to the same prompt. Otherwise another each time, as with a real model.
         seed = s.seed if s.seed is not None else (0 if s.temperature == 0 else random.getrandbits(63))
         source = random.Random(hashlib.sha256(msgspec.json.encode((ids, seed))).digest())  # noqa: S311 (not for secrets)
         if request.output_schema is not None:
             text = msgspec.json.encode(_instance(request.output_schema or {"type": "object"}, source)).decode()
             return [text[i : i + 4] for i in range(0, len(text), 4)]
-        return [source.choice(_WORDS) + " " for _ in range(self._length)]
+        words = [source.choice(_allowed(s.logit_bias)) + " " for _ in range(self._length)]
+        return _after(said, words)
 
     async def tokenize(self, request: TokenizeRequest) -> Tokens:
         if request.text is not None:
@@ -119,6 +125,23 @@ class SimulatedEngine:
 
 def _ids(text: str) -> list[int]:
     return [int.from_bytes(hashlib.blake2s(w.encode(), digest_size=2).digest()) for w in text.split()]
+
+
+def _allowed(bias: Mapping[int, float]) -> list[str]:
+    biases = {word: bias.get(_ids(word)[0], 0.0) for word in _WORDS} if bias else {}
+    forced = [word for word, b in biases.items() if b >= 100]
+    return forced or [word for word in _WORDS if biases.get(word, 0.0) > -100]
+
+
+def _after(said: str, words: list[str]) -> list[str]:
+    """What is left of an answer that begins with what was said; the whole of any other."""
+    if not "".join(words).startswith(said):
+        return words
+    ends = accumulate(len(word) for word in words)
+    left = [
+        word[max(0, len(word) - end + len(said)) :] for word, end in zip(words, ends, strict=True) if end > len(said)
+    ]
+    return left or [""]
 
 
 def _prompt_ids(request: GenerationRequest) -> tuple[int, ...]:

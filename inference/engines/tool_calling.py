@@ -33,7 +33,9 @@ from services.common.messages import (
 )  # fmt: skip
 from services.common.ports import Engine
 
-_WRAPPINGS = ("```json", "```tool_call", "```", "<tool_call>", "</tool_call>", "<tools>", "</tools>", "<tool>", "</tool>")
+_WRAPPINGS = (
+    "```json", "```tool_call", "```", "<tool_call>", "</tool_call>", "<tools>", "</tools>", "<tool>", "</tool>",
+)  # fmt: skip
 _BETWEEN = re.compile(rf"(?:[\s,]+|(?:{'|'.join(_WRAPPINGS)})(?!\w))*")
 _FIRST_KEYS = ("name", "arguments", "parameters", "type", "id")
 

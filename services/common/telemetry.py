@@ -32,7 +32,6 @@ def configure_logging(level: str = "info", stream: BinaryIO | None = None) -> No
     """JSON lines on standard error, or on `stream`."""
     structlog.configure(
         processors=[
-            structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,

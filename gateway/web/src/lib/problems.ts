@@ -1,5 +1,4 @@
 import { ApiError } from "./api";
-import type { ErrorBody } from "./types";
 
 /** One failure in words: who failed and why, then what to do. */
 export interface Problem {
@@ -36,8 +35,8 @@ export function problemOf(error: unknown): Problem {
 }
 
 /** What an answer's own `error` says. */
-export function answerProblem(error: ErrorBody | null): Problem {
-  const why = sentence(error?.message ?? "The model failed and gave no reason.");
+export function answerProblem(error: string | null): Problem {
+  const why = sentence(error || "The model failed and gave no reason.");
   return { why, advice: "What was written is kept.", retryable: true, waitSeconds: 0 };
 }
 

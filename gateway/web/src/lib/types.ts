@@ -47,7 +47,8 @@ export interface Message {
   status: Status;
   model: string | null;
   finish_reason: string | null;
-  error: ErrorBody | null;
+  /** Why it failed, in words. */
+  error: string | null;
   usage: Usage | null;
   created: number;
 }
