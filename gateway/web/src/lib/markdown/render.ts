@@ -28,10 +28,7 @@ function codeNode(code: string, lang: string, closed: boolean): Node {
   const box = element("div", "code");
   const bar = element("div", "code-bar");
   const name = element("span", "", lang || "text");
-  const copy = element("button", "code-copy", "Copy");
-  copy.setAttribute("type", "button");
-  copy.setAttribute("aria-label", `Copy ${lang} code`.replace("  ", " "));
-  bar.append(name, copy);
+  bar.append(name, copyButton("Copy", lang ? `Copy ${lang} code` : "Copy code"));
   const pre = element("pre");
   pre.tabIndex = 0;
   const body = element("code", "", code);
@@ -49,10 +46,12 @@ function highlight(body: HTMLElement, code: string, lang: string): void {
 
 function tableNode(table: HTMLElement): Node {
   const box = element("div", "table");
-  box.tabIndex = 0;
-  box.setAttribute("role", "region");
-  box.setAttribute("aria-label", "Table");
-  box.append(table.cloneNode(true));
+  const scrolled = element("div", "table-scroll");
+  scrolled.tabIndex = 0;
+  scrolled.setAttribute("role", "region");
+  scrolled.setAttribute("aria-label", "Table");
+  scrolled.append(table.cloneNode(true));
+  box.append(scrolled, copyButton("Copy CSV", "Copy table as CSV"));
   return box;
 }
 
@@ -62,6 +61,14 @@ function fillMaths(span: HTMLElement): void {
   extras.wantMaths();
   if (!extras.maths) return;
   span.replaceChildren(extras.maths.formula(tex, display !== undefined));
+}
+
+/** Its click is heard by MessageList. */
+function copyButton(text: string, label: string): HTMLElement {
+  const button = element("button", "copy", text);
+  button.setAttribute("type", "button");
+  button.setAttribute("aria-label", label);
+  return button;
 }
 
 function element<K extends keyof HTMLElementTagNameMap>(tag: K, className = "", text = ""): HTMLElementTagNameMap[K] {
