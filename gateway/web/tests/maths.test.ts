@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { BlockStream } from "../src/lib/markdown/blocks";
+import { formula } from "../src/lib/markdown/katex";
 import { sanitise } from "../src/lib/markdown/sanitise";
 import { unsafeHtml } from "../src/lib/markdown/parser";
 
@@ -36,4 +37,15 @@ describe("maths", () => {
     "$$ is a lot\n\nand more",
     "$100,000 to $200,000 (a $100k raise)",
   ])("%j holds none", (text) => expect(formulas(text)).toEqual([]));
+});
+
+describe("formula", () => {
+  it("is MathML with its letters spelt out", () => {
+    const text = formula("\\mathbb{E} \\mathcal{L} \\mathbb{R}^2 \\mathbf{x1}", false).textContent ?? "";
+    for (const letter of ["𝔼", "ℒ", "ℝ", "𝐱"]) expect(text).toContain(letter);
+  });
+
+  it("shows what it cannot read", () => expect(formula("\\frac{", true).textContent).toContain("\\frac{"));
+
+  it("follows no links", () => expect((formula("\\href{javascript:alert(1)}{x}", false) as Element).querySelector("[href]")).toBeNull());
 });

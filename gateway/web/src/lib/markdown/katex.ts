@@ -1,4 +1,5 @@
 import katex from "katex";
+import { spellAlphabets } from "./alphabets";
 
 const LIMIT = 500;
 const cache = new Map<string, Node>();
@@ -10,6 +11,7 @@ export function formula(tex: string, display: boolean): Node {
   if (!node) {
     const host = document.createElement("span");
     katex.render(tex, host, { displayMode: display, output: "mathml", throwOnError: false, trust: false, strict: false });
+    spellAlphabets(host);
     node = host.querySelector("math") ?? host;
     if (cache.size >= LIMIT) cache.clear();
     cache.set(key, node);
