@@ -28,7 +28,8 @@ class FanOut:
                         usage = _add(usage, event)
                     else:
                         out.append(replace(event, index=index))
-                yield out
+                if out:
+                    yield out
         yield [usage]
 
     async def tokenize(self, request: TokenizeRequest) -> Tokens:

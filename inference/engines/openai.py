@@ -138,8 +138,7 @@ class OpenAIEngine:
         translate = _Translation(request.n)
         self._running += 1
         try:
-            url = self._base + path
-            async with await self._post(url, body, timeout=_NO_LIMIT) as response:
+            async with await self._post(self._urls[path], body, timeout=_NO_LIMIT) as response:
                 if response.status != 200:
                     raise self._refusal(response.status, await response.read())
                 async for batch in sse_batches(response.content):
@@ -228,7 +227,7 @@ class OpenAIEngine:
         except (aiohttp.ClientError, TimeoutError, KeyError, TypeError, ValueError) as e:
             raise EngineFailed(f"The server of {self.model} cannot be reached: {type(e).__name__}.") from e
 
-    async def _post(self, url: str, body: bytes, **options: Any) -> aiohttp.ClientResponse:
+    async def _post(self, url: str | URL, body: bytes, **options: Any) -> aiohttp.ClientResponse:
         try:
             return await self._session.post(url, data=body, headers=self._headers, **options)
         except aiohttp.ClientConnectorError:

@@ -95,8 +95,9 @@ class SimulatedEngine:
 
     def _answer(self, request: GenerationRequest, ids: tuple[int, ...]) -> list[str]:
         s = request.sampling
-        said = request.messages[-1].content if request.continue_last else ""
-        if said:
+        said = ""
+        if request.continue_last:
+            said = request.messages[-1].content
             ids = _prompt_ids(replace(request, messages=request.messages[:-1]))
         # Greedy or seeded: the same answer to the same prompt. Otherwise another each time, as with a real model.
         seed = s.seed if s.seed is not None else (0 if s.temperature == 0 else random.getrandbits(63))
