@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from inference.models import ensure, resolve
 from inference.settings import LlamaCppSettings
 from inference.supervisor import Supervisor
 from services.common import messages as m
+from services.common.errors import AntiphonError
 from services.common.http import Peer
 from services.common.ports import Engine
 from tests.support.http import served
@@ -104,9 +105,31 @@ def ask(text: str = "Tell me about the sea.", **fields: object) -> m.GenerationR
     return m.GenerationRequest(model=MODEL, sampling=sampling, **fields)  # type: ignore[arg-type]
 
 
+async def broken(engine: Engine, request: m.GenerationRequest) -> tuple[Answer, AntiphonError]:
+    """What came of a stream that fails, and how it failed. A failure never looks like an end."""
+    answer = Answer()
+    try:
+        async for batch in engine.generate(request):
+            answer.batches.append(batch)
+    except AntiphonError as e:
+        assert not any(isinstance(event, m.Usage) for event in answer.events)
+        return answer, e
+    raise AssertionError(f"the stream came to an end: {answer.events}")
+
+
 async def until_idle(running: Callable[[], Awaitable[int]]) -> None:
     while await running():  # noqa: ASYNC110 (an engine tells nobody when it is done)
         await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def over_http(engine: Engine) -> AsyncIterator[EngineClient]:
+    async with served(create_app(engine)) as (url, session):
+        while True:
+            with suppress(aiohttp.ClientConnectorError):
+                await session.get(url)
+                break
+        yield EngineClient(Peer(url, session))
 
 
 def simulated_stack(inner: SimulatedEngine) -> Engine:
@@ -122,9 +145,8 @@ async def simulated_subject() -> AsyncIterator[Subject]:
 @asynccontextmanager
 async def http_subject() -> AsyncIterator[Subject]:
     inner = SimulatedEngine(MODEL, itl=0.002, context_window=WINDOW)
-    async with served(create_app(simulated_stack(inner))) as (url, session):
-        engine, dead = EngineClient(Peer(url, session)), EngineClient(Peer(NOWHERE, session))
-        yield Subject(engine, _count(inner), dead)
+    async with over_http(simulated_stack(inner)) as engine, aiohttp.ClientSession() as session:
+        yield Subject(engine, _count(inner), EngineClient(Peer(NOWHERE, session)))
 
 
 def model_path() -> Path:
