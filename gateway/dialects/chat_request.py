@@ -181,7 +181,7 @@ def _arguments(call: MadeCall) -> str:
     """Chat templates parse the arguments, and break on what is not JSON."""
     try:
         json.loads(call.function.arguments or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InvalidRequest(f"The arguments of tool call `{call.id}` are not JSON.", param="messages") from None
     return call.function.arguments or "{}"
 

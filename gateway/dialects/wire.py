@@ -1,5 +1,6 @@
 """What the OpenAI-compatible dialects share: validation, sampling parameters, SSE frames."""
 
+from collections import Counter
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -89,15 +90,29 @@ def parse(model: type[M], data: dict[str, Any]) -> M:
 
 
 def error_of(errors: Any) -> InvalidRequest:
-    """The first of pydantic's errors, in the API's words; within one field the most specific one."""
-    same_field = [e for e in errors if e["loc"][:2] == errors[0]["loc"][:2]]
-    found = max(same_field, key=lambda e: len(e["loc"]))
+    """The first field that pydantic complains of, in the API's words; of a union, the member that came closest."""
+    first = errors[0]["loc"]
+    depth = 2 if len(first) > 1 and isinstance(first[1], int) else 1
+    same_field = [e for e in errors if e["loc"][:depth] == first[:depth]]
+    of_member = Counter(e["loc"][: depth + 1] for e in same_field)
+
+    def distance(error: Any) -> tuple[Any, ...]:
+        member, rest = error["loc"][: depth + 1], error["loc"][depth + 1 :]
+        wrong_type = error["type"].endswith("_type")
+        item = rest[0] if rest and isinstance(rest[0], int) else -1
+        return wrong_type and not rest, of_member[member], -item, wrong_type, -len(rest)
+
+    found = min(same_field, key=distance)
     param = _path(found["loc"])
     if found["type"] == "extra_forbidden":
+        *parents, name = found["loc"]
+        parent = _path(tuple(parents))
+        param = (f"{parent}.{name}" if parent else str(name))[:200]
         return InvalidRequest(f"Unknown parameter: '{param}'.", param=param, code="unknown_parameter")
     if found["type"] == "missing":
         return InvalidRequest(f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")
-    return InvalidRequest(f"Invalid value for '{param}': {found['msg']}.", param=param, code="invalid_value")
+    where = f"'{param}'" if param else "the body"
+    return InvalidRequest(f"Invalid value for {where}: {found['msg']}.", param=param, code="invalid_value")
 
 
 _TAGGED = {"messages", "response_format"}
