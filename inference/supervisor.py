@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -59,6 +60,14 @@ class Supervisor:
                 return await asyncio.shield(self._url)
         except TimeoutError:
             raise EngineFailed(f"{self.name} is restarting.", retry_after=5) from None
+
+    async def settle(self, timeout: float = 0.5) -> None:
+        """If the child is just dying, return when that is known and `url()` waits for the next one."""
+        if self._process:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self._process.wait()
+                    await asyncio.sleep(0)
 
     async def stop(self) -> None:
         if self._task:

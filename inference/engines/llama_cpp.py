@@ -118,9 +118,9 @@ class LlamaCppEngine:
                     if events:
                         yield events
                 if not finished:
-                    raise EngineFailed(f"The engine of {self.model} stopped in the middle of its answer.")
+                    raise await self._failure("stopped in the middle of its answer")
         except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as e:
-            raise EngineFailed(f"The engine of {self.model} failed: {type(e).__name__}.") from e
+            raise await self._failure(f"failed: {type(e).__name__}") from e
 
     async def tokenize(self, request: TokenizeRequest) -> Tokens:
         text = request.text
@@ -162,7 +162,12 @@ class LlamaCppEngine:
             async with await self._post(path, body) as response:
                 return msgspec.json.decode(await response.read(), type=dict[str, Any])
         except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as e:
-            raise EngineFailed(f"The engine of {self.model} failed: {type(e).__name__}.") from e
+            raise await self._failure(f"failed: {type(e).__name__}") from e
+
+    async def _failure(self, what: str) -> EngineFailed:
+        # A broken connection is often the first sign of a death: who hears of it must not meet the dead child again.
+        await self.supervisor.settle()
+        return EngineFailed(f"The engine of {self.model} {what}.")
 
     async def _post(self, path: str, body: dict[str, Any], **options: Any) -> aiohttp.ClientResponse:
         url, data = await self.supervisor.url(), msgspec.json.encode(body)
