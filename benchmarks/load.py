@@ -55,7 +55,8 @@ class Client(asyncio.Protocol):
             b"content-length: %d\r\n\r\n%b" % (plan.path.encode(), plan.key.encode(), len(data), data)
         )
         self._end = b"data: [DONE]" if plan.stream else b'"usage"'
-        self._result, self._left, self._done = result, left, done
+        self._plan, self._result, self._left, self._done = plan, result, left, done
+        self._refused = False
         self._tail = b""
         self._began = 0.0
         self._seen_end = self._answered = self._first = False
@@ -97,14 +98,23 @@ class Client(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._tail:
             self._result.failed += 1
+            self._tail = b""
+        elif self._left[0] and not self._refused:  # the server keeps no connection: go on with a new one
+            self._again = asyncio.ensure_future(connect(self._plan, self))
+            return
         if not self._done.done():
             self._done.set_result(None)
 
     def _fail(self, data: bytes) -> None:
         self._result.failed += 1
+        self._refused = True
         self._result.first_error = self._result.first_error or data[:300].decode("latin-1")
         self._tail = b""
         self._transport.close()
+
+
+async def connect(plan: Plan, client: Client) -> None:
+    await asyncio.get_running_loop().create_connection(lambda: client, "127.0.0.1", plan.port)
 
 
 async def run(plan: Plan) -> Result:
@@ -114,7 +124,7 @@ async def run(plan: Plan) -> Result:
     for number in range(plan.connections):
         done: asyncio.Future[None] = loop.create_future()
         waits.append(done)
-        await loop.create_connection(lambda done=done: Client(plan, result, left, done), "127.0.0.1", plan.port)  # type: ignore[misc]
+        await connect(plan, Client(plan, result, left, done))
         if plan.ramp_s:
             await asyncio.sleep(max(0.0, began + plan.ramp_s * (number + 1) / plan.connections - time.perf_counter()))
     await asyncio.gather(*waits)

@@ -33,7 +33,9 @@ def rss_kib(pid: int) -> int:
 
 
 @contextmanager
-def child(command: Sequence[str], ready: str, env: Mapping[str, str] | None = None, cpu: int | None = None) -> Iterator[Any]:
+def child(
+    command: Sequence[str], ready: str, env: Mapping[str, str] | None = None, cpu: int | None = None
+) -> Iterator[Any]:
     """A process that has printed a line with `ready`; gives (process, the lines so far). Pinned to `cpu` if given."""
     cores = os.sched_getaffinity(0)
     pin = ["taskset", "-c", str(sorted(cores)[cpu % len(cores)])] if cpu is not None and len(cores) > 1 else []
@@ -67,7 +69,10 @@ def antiphon(model: str, cpu: int | None = None, **env: str) -> Iterator[tuple[i
     with tempfile.TemporaryDirectory() as home:
         port = free_port()
         command = [sys.executable, "-m", "deploy.cli", "serve", "--port", str(port), "--model", model]
-        with child(command, "Try:", {"ANTIPHON_HOME": home, "ANTIPHON_LOG_LEVEL": "info", **env}, cpu) as (process, lines):
+        with child(command, "Try:", {"ANTIPHON_HOME": home, "ANTIPHON_LOG_LEVEL": "info", **env}, cpu) as (
+            process,
+            lines,
+        ):
             key = re.search(r"sk-[\w-]+", "".join(lines))
             assert key
             yield process.pid, port, key[0]

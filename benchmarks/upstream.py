@@ -17,9 +17,7 @@ INTERVAL = 0.02
 PHASES = 20
 WRITE = 16
 """Tokens in one write of a burst."""
-HEAD = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
-)
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
 _phase = itertools.count()
 
 
@@ -29,7 +27,13 @@ def chunked(data: bytes) -> bytes:
 
 def frame(delta: dict[str, str], finish: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-    chunk = {"id": "chatcmpl-bench", "object": "chat.completion.chunk", "created": 1, "model": "bench", "choices": [choice]}
+    chunk = {
+        "id": "chatcmpl-bench",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "bench",
+        "choices": [choice],
+    }
     return b"data: " + json.dumps(chunk).encode() + b"\n\n"
 
 
@@ -66,7 +70,9 @@ class Upstream(asyncio.Protocol):
             return
         self._buffer = b""
         if head.startswith(b"GET"):
-            self._transport.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 11\r\n\r\n" + b'{"data":[]}')
+            self._transport.write(
+                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 11\r\n\r\n" + b'{"data":[]}'
+            )
             return
         kind = re.search(rb'"model": *"(?:openai/)?(burst|paced)-(\d+)"', body)
         assert kind, body[:200]
