@@ -28,6 +28,19 @@ from tests.support.http import served
 
 MODEL = "smollm2-135m-instruct"
 WINDOW = 1024
+_PARENT = """
+import asyncio, json, sys
+from pathlib import Path
+from inference.supervisor import Supervisor
+
+async def main():
+    child = Supervisor("child", json.loads(sys.argv[1]), Path(sys.argv[2]), {"LLAMA_SERVER_KEY": "a key for tests"})
+    await child.start(60)
+    print(child.pid, flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
 NOWHERE = "http://127.0.0.1:9"
 """Nothing listens here (the discard port)."""
 
@@ -117,6 +130,31 @@ async def broken(engine: Engine, request: m.GenerationRequest) -> tuple[Answer, 
     raise AssertionError(f"the stream came to an end: {answer.events}")
 
 
+def alive(pid: int) -> bool:
+    """Neither gone nor a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def gone(pid: int) -> None:
+    while alive(pid):  # noqa: ASYNC110 (a process that is not our child tells nobody)
+        await asyncio.sleep(0.02)
+
+
+async def orphaned(command: Sequence[str], log_file: Path) -> int:
+    """The pid of a ready child of a supervisor whose own process has just been killed."""
+    code = [sys.executable, "-c", _PARENT, json.dumps(command), str(log_file)]
+    parent = await asyncio.create_subprocess_exec(*code, stdout=asyncio.subprocess.PIPE)
+    assert parent.stdout is not None
+    pid = int(await parent.stdout.readline())
+    assert alive(pid)
+    parent.kill()
+    await parent.wait()
+    return pid
+
+
 async def until_idle(running: Callable[[], Awaitable[int]]) -> None:
     while await running():  # noqa: ASYNC110 (an engine tells nobody when it is done)
         await asyncio.sleep(0.01)
@@ -154,6 +192,11 @@ def model_path() -> Path:
     return next(iter(ensure(resolve(MODEL)).values()))
 
 
+def llama_command() -> list[str]:
+    options = LlamaCppSettings(context_window=WINDOW).model_dump() | {"model": str(model_path())}
+    return [sys.executable, "-m", "inference.engines.llama_server", json.dumps(options)]
+
+
 def new_llama(log_file: Path, session: aiohttp.ClientSession) -> LlamaCppEngine:
     settings = LlamaCppSettings(context_window=WINDOW)
     return LlamaCppEngine(MODEL, model_path(), settings, log_file, session, context_length=WINDOW)
@@ -184,9 +227,7 @@ async def llama_subject(folder: Path) -> AsyncIterator[Subject]:
 @asynccontextmanager
 async def openai_subject(folder: Path) -> AsyncIterator[Subject]:
     """llama.cpp's server again, but asked through its OpenAI-compatible API only."""
-    options = LlamaCppSettings(context_window=WINDOW).model_dump() | {"model": str(model_path())}
-    command = [sys.executable, "-m", "inference.engines.llama_server", json.dumps(options)]
-    upstream = Supervisor("upstream", command, folder / "upstream.log", {"LLAMA_SERVER_KEY": "a key for tests"})
+    upstream = Supervisor("upstream", llama_command(), folder / "upstream.log", {"LLAMA_SERVER_KEY": "a key for tests"})
     await upstream.start(60)
     try:
         async with aiohttp.ClientSession() as session:
