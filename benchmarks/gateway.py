@@ -82,7 +82,8 @@ def open_streams(pid: int, port: int, key: str, streams: int = 2000) -> None:
 def litellm(upstream_port: int) -> Iterator[tuple[int, int, str]]:
     port = free_port()
     names = "".join(
-        f"  - model_name: {m}\n    litellm_params: {{model: openai/{m}, api_base: 'http://127.0.0.1:{upstream_port}/v1', api_key: x}}\n"
+        f"  - model_name: {m}\n    litellm_params: {{model: openai/{m}, "
+        f"api_base: 'http://127.0.0.1:{upstream_port}/v1', api_key: x}}\n"
         for m in MODELS
     )
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
