@@ -6,6 +6,9 @@ from typing import Any, NoReturn
 
 from services.common.errors import InvalidRequest
 
+MAX_KEYS = 4096
+"""Of one object. Each key that nobody knows costs an error of a kilobyte; a body has room for a million."""
+
 
 def parse_object(body: bytes) -> dict[str, Any]:
     """`InvalidRequest` for bad UTF-8, NaN, 1e999, a key given twice, lone surrogates, deep nesting, or no object."""
@@ -30,6 +33,8 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > MAX_KEYS:
+        raise ValueError("an object has too many keys")
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a key is given twice")

@@ -17,7 +17,7 @@ class TextPart(Wire):
     text: str
 
 
-Content = str | list[TextPart]
+Content = str | Annotated[list[TextPart], Field(fail_fast=True)]
 
 
 class SystemMessage(Wire):
@@ -48,7 +48,7 @@ class AssistantMessage(Wire):
     content: Content | None = None
     name: str | None = None
     refusal: str | None = None
-    tool_calls: list[MadeCall] | None = None
+    tool_calls: Annotated[list[MadeCall], Field(fail_fast=True)] | None = None
     audio: None = None
     function_call: None = None
     annotations: list[Any] | None = None
@@ -108,12 +108,12 @@ Format = Annotated[TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discr
 
 
 class ChatRequest(SamplingFields):
-    messages: list[AnyMessage] = Field(min_length=1, max_length=10_000)
+    messages: list[AnyMessage] = Field(fail_fast=True, min_length=1, max_length=10_000)
     max_completion_tokens: int | None = Field(None, ge=1, le=10_000_000)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
     response_format: Format | None = None
-    tools: Annotated[list[FunctionTool], Field(max_length=128)] | None = None
+    tools: Annotated[list[FunctionTool], Field(fail_fast=True, max_length=128)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
     parallel_tool_calls: bool | None = None
     metadata: Metadata | None = None
@@ -124,7 +124,7 @@ class ChatRequest(SamplingFields):
     safety_identifier: str | None = None
     reasoning_effort: str | None = None
     verbosity: str | None = None
-    modalities: list[Literal["text"]] | None = None
+    modalities: Annotated[list[Literal["text"]], Field(fail_fast=True, max_length=8)] | None = None
 
     def generation(self, request_id: str, tenant: str, most_choices: int) -> GenerationRequest:
         """Errors: `InvalidRequest` for fields that contradict each other."""

@@ -12,7 +12,7 @@ from services.common.errors import InvalidRequest
 from services.common.messages import Event, Finished, GenerationRequest, TextDelta, TokenLogprob, Usage
 
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
-Tokens = Annotated[list[TokenId], Field(min_length=1)]
+Tokens = Annotated[list[TokenId], Field(fail_fast=True, min_length=1)]
 DEFAULT_MAX_TOKENS = 16
 """The API's own default, unlike Chat Completions'."""
 
@@ -21,8 +21,8 @@ class CompletionRequest(SamplingFields):
     prompt: (
         str
         | Tokens
-        | Annotated[list[str], Field(min_length=1, max_length=64)]
-        | Annotated[list[Tokens], Field(min_length=1, max_length=64)]
+        | Annotated[list[str], Field(fail_fast=True, min_length=1, max_length=64)]
+        | Annotated[list[Tokens], Field(fail_fast=True, min_length=1, max_length=64)]
     )
     logprobs: int | None = Field(None, ge=0, le=5)
     echo: bool | None = None

@@ -10,7 +10,7 @@ from gateway.dialects.wire import Wire, dumps
 from services.common.messages import EmbeddingRequest, Embeddings
 
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
-Tokens = Annotated[list[TokenId], Field(min_length=1, max_length=100_000)]
+Tokens = Annotated[list[TokenId], Field(fail_fast=True, min_length=1, max_length=100_000)]
 MAX_INPUTS = 2048
 
 
@@ -19,8 +19,8 @@ class EmbeddingsBody(Wire):
     input: (
         str
         | Tokens
-        | Annotated[list[str], Field(min_length=1, max_length=MAX_INPUTS)]
-        | Annotated[list[Tokens], Field(min_length=1, max_length=MAX_INPUTS)]
+        | Annotated[list[str], Field(fail_fast=True, min_length=1, max_length=MAX_INPUTS)]
+        | Annotated[list[Tokens], Field(fail_fast=True, min_length=1, max_length=MAX_INPUTS)]
     )
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = Field(None, ge=1, le=65_536)

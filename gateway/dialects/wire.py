@@ -21,7 +21,10 @@ Metadata = Annotated[
 
 
 class Wire(BaseModel):
-    """Strict: "5" is no number; and closed: a misspelt parameter is an error, not silence."""
+    """Strict: "5" is no number; and closed: a misspelt parameter is an error, not silence.
+
+    Lists fail fast: pydantic would make an error of each item, and the items of one body can be millions.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
 
@@ -45,7 +48,7 @@ class SamplingFields(Wire):
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
     repetition_penalty: float | None = Field(None, gt=0, le=10)
-    stop: StopText | Annotated[list[StopText], Field(max_length=MAX_STOPS)] | None = None
+    stop: StopText | Annotated[list[StopText], Field(fail_fast=True, max_length=MAX_STOPS)] | None = None
     logit_bias: Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=1024)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -100,7 +103,7 @@ def error_of(errors: Any) -> InvalidRequest:
         member, rest = error["loc"][: depth + 1], error["loc"][depth + 1 :]
         wrong_type = error["type"].endswith("_type")
         item = rest[0] if rest and isinstance(rest[0], int) else -1
-        return wrong_type and not rest, of_member[member], -item, wrong_type, -len(rest)
+        return wrong_type and not rest, of_member[member], wrong_type, -item, -len(rest)
 
     found = min(same_field, key=distance)
     param = _path(found["loc"])
