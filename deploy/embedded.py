@@ -3,10 +3,12 @@
 import asyncio
 import gc
 import secrets
+import signal
 import socket
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from deploy.engines import running_engines
 from deploy.settings import ServeSettings
 from gateway.app import create_app
 from gateway.auth import LOCAL, Authenticator
+from gateway.connection import Connection
 from gateway.ports import GatewayPorts, Health
 from gateway.settings import GatewaySettings
 from inference.models import ensure, resolve
@@ -142,6 +145,16 @@ class _Server(uvicorn.Server):
         if self.started:
             announce(self.config.host, self.servers[0].sockets[0].getsockname()[1], self._ports, self._key)
 
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """uvicorn's own raises the signal again at its end, which would kill us before the other parts have stopped."""
+        former = {sig: signal.signal(sig, self.handle_exit) for sig in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for sig, handler in former.items():
+                signal.signal(sig, handler)
+
     def handle_exit(self, sig: int, frame: Any) -> None:
         self._ports.health.draining = True
         super().handle_exit(sig, frame)
@@ -158,8 +171,9 @@ async def serve(settings: ServeSettings) -> None:
     gateway = GatewaySettings()
     async with platform(settings, console) as (ports, key):
         config = uvicorn.Config(
-            create_app(ports, gateway, WEB_DIST), host=settings.host, port=settings.port, http="httptools", lifespan="off",
-            access_log=False, log_config=None, server_header=False, ws="none", h11_max_incomplete_event_size=64 << 10,
+            create_app(ports, gateway, WEB_DIST), host=settings.host, port=settings.port, lifespan="off",
+            http=partial(Connection, settings=gateway),  # type: ignore[arg-type]
+            access_log=False, log_config=None, server_header=False, ws="none",
             timeout_graceful_shutdown=int(gateway.drain_timeout), proxy_headers=False, backlog=4096,
         )  # fmt: skip
         # What start-up made stays: the collector need not look at it again in the middle of a stream.

@@ -7,7 +7,8 @@ from services.common.settings import Settings
 
 class GatewaySettings(Settings):
     max_body_bytes: int = Field(8 << 20, description="Bodies larger than this get 413 before they are read whole.")
-    body_timeout: float = Field(10.0, description="Seconds a client may take to send its body.")
+    max_head_bytes: int = Field(64 << 10, description="Request lines and headers larger than this get 431.")
+    body_timeout: float = Field(10.0, description="Seconds a client may take to send its headers, and then its body.")
     heartbeat: float = Field(15.0, description="Seconds of silence after which a stream gets a comment.")
     stall_timeout: float = Field(30.0, description="Seconds a client may leave its stream unread before it is cut.")
     drain_timeout: float = Field(30.0, description="Seconds that streams get to finish after SIGTERM.")
