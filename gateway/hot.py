@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from functools import lru_cache
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -93,19 +94,21 @@ async def _stream(x: Exchange, model: str, events: EventStream, encoder: Encoder
     """The status line waits for the first events, so that what fails before them is a status and not a broken stream."""
     x.expect_stream()
     began = time.perf_counter()
-    first = True
+    first, tail = True, b""
     async with aclosing(events):
         async for batch in events:
-            if data := encoder.encode(batch):
-                if first:
-                    first = False
-                    _note_first(x, model, began)
-                if not x.streaming:
+            data = encoder.encode(batch)
+            if first and data:
+                first = False
+                _note_first(x, model, began)
+                if not x.streaming:  # a heartbeat may have begun it
                     await x.start_stream()
-                await x.write(data)
             if batch and isinstance(batch[-1], Usage):
                 _note_usage(x, model, batch[-1])
-    await x.end_stream(DONE)
+                tail = data  # it is the last: let it go with what ends the stream
+            elif data:
+                await x.write(data)
+    await x.end_stream(tail + DONE)
 
 
 async def _whole(x: Exchange, model: str, events: EventStream, collector: Collector) -> None:
@@ -125,12 +128,24 @@ async def _whole(x: Exchange, model: str, events: EventStream, collector: Collec
 
 def _note_first(x: Exchange, model: str, began: float) -> None:
     ttft = time.perf_counter() - began
-    TTFT.labels(model).observe(ttft)
+    _metrics(model).ttft.observe(ttft)
     x.note |= {"model": model, "ttft": round(ttft, 4)}
 
 
 def _note_usage(x: Exchange, model: str, usage: Usage) -> None:
-    TOKENS.labels(model, "prompt").inc(usage.prompt_tokens)
-    TOKENS.labels(model, "cached").inc(usage.cached_tokens)
-    TOKENS.labels(model, "completion").inc(usage.completion_tokens)
+    metrics = _metrics(model)
+    metrics.prompt.inc(usage.prompt_tokens)
+    metrics.cached.inc(usage.cached_tokens)
+    metrics.completion.inc(usage.completion_tokens)
     x.note |= {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens}
+
+
+class _Metrics:
+    """One model's, looked up once: finding a metric by its labels costs more than counting."""
+
+    def __init__(self, model: str):
+        self.ttft = TTFT.labels(model)
+        self.prompt, self.cached, self.completion = (TOKENS.labels(model, k) for k in ("prompt", "cached", "completion"))
+
+
+_metrics = lru_cache(maxsize=1024)(_Metrics)
