@@ -14,6 +14,7 @@ from gateway.auth import Authenticator, require_loopback_host, require_same_orig
 from gateway.exchange import Exchange, error_headers
 from gateway.settings import GatewaySettings
 from gateway.sse import ascii_json
+from gateway.strict_json import parse_object
 from services.common.errors import AntiphonError, InternalError, MethodNotAllowed
 from services.common.telemetry import OPEN_STREAMS, REQUESTS, log
 
@@ -52,19 +53,19 @@ class Edge:
                 self._protect_loopback(exchange)
             handler = self._hot.get(scope["path"])
             if handler is None:
-                await self._app(scope, receive, _named(send, exchange))
+                await self._app(scope, await _checked(receive, exchange), _named(send, exchange))
                 return
             if scope["method"] != "POST":
                 raise MethodNotAllowed(f"{scope['method']} is not allowed here; use POST.")
             exchange.principal = await self._auth.by_key(exchange.header(b"authorization"))
             await handler(exchange)
         except asyncio.CancelledError:
-            if not exchange.client_gone and not exchange.cut_error:
-                raise
-            exchange.task.uncancel()
+            if not (exchange.client_gone or exchange.cut_error) or exchange.task.uncancel():
+                raise  # the server is going down; that is not this request's to take back
             if exchange.cut_error:
                 await self._refuse(exchange, exchange.cut_error)
-            exchange.status = exchange.status or 499
+            else:
+                exchange.status = 499
         except AntiphonError as e:
             await self._refuse(exchange, e)
         except Exception as e:
@@ -104,10 +105,22 @@ class Edge:
             await asyncio.sleep(1)
             OPEN_STREAMS.set(sum(e.streaming for e in self._open))
             for exchange in tuple(self._open):
-                try:
-                    await exchange.tick(loop.time())
-                except Exception as e:
-                    log.error("tick_failed", request_id=exchange.request_id, exc_info=e)
+                exchange.tick(loop.time())
+
+
+async def _checked(receive: Receive, exchange: Exchange) -> Receive:
+    """The body as the hot routes read theirs: bounded, in time and strict; FastAPI would buffer and accept anything."""
+    if exchange.scope["method"] in ("GET", "HEAD", "OPTIONS"):
+        return receive
+    body = await exchange.body()
+    if body and exchange.scope["path"].startswith("/api/"):  # elsewhere it may be any type of a call that we lack
+        parse_object(body)
+    whole: list[Message] = [{"type": "http.request", "body": body}]
+
+    async def replayed() -> Message:
+        return whole.pop() if whole else await receive()
+
+    return replayed
 
 
 def _named(send: Send, exchange: Exchange) -> Send:

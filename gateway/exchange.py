@@ -6,9 +6,10 @@ queue, and one `send` for all the frames that one read from the engine brought.
 
 import asyncio
 import os
+from contextlib import suppress
 from typing import Any, cast
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from gateway.settings import GatewaySettings
 from services.common.errors import AntiphonError, InvalidRequest, TooLarge
@@ -45,6 +46,7 @@ class Exchange:
         self._settings = settings
         self._clock = asyncio.get_running_loop().time
         self._watcher: asyncio.Task[None] | None = None
+        self._pinger: asyncio.Task[None] | None = None
         self.task = cast("asyncio.Task[None]", asyncio.current_task())
 
     def header(self, name: bytes) -> bytes:
@@ -91,7 +93,12 @@ class Exchange:
         self.cut()
 
     def cut(self, error: AntiphonError | None = None) -> None:
-        """Cancel this request: its client has gone, or is told the error and then let go."""
+        """Cancel this request: its client has gone, or is told the error and then let go.
+
+        Once: a second cancellation would break off the cleaning up after the first.
+        """
+        if self.client_gone or self.cut_error:
+            return
         self.cut_error = error
         self.client_gone = error is None
         self.task.cancel()
@@ -103,13 +110,14 @@ class Exchange:
             transport.abort()
 
     def close(self) -> None:
-        if self._watcher:
-            self._watcher.cancel()
+        for task in (self._watcher, self._pinger):
+            if task:
+                task.cancel()
 
     async def answer(self, status: int, body: bytes, headers: Headers | None = None) -> None:
         fields = [JSON, (b"content-length", b"%d" % len(body)), (b"x-request-id", self.request_id.encode())]
         await self._start(status, fields + (headers or []))
-        await self._send({"type": "http.response.body", "body": body})
+        await self._put({"type": "http.response.body", "body": body})
 
     async def start_stream(self) -> None:
         self.streaming = True
@@ -118,18 +126,23 @@ class Exchange:
 
     async def write(self, data: bytes) -> None:
         """Whole frames only, so that a heartbeat may come between two writes."""
-        self.blocked_since = self._clock()
+        self.last_write = self.blocked_since = self._clock()
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
-        self.last_write, self.blocked_since = self.blocked_since, 0.0
+        self.blocked_since = 0.0
 
     async def end_stream(self, data: bytes = b"") -> None:
-        await self._send({"type": "http.response.body", "body": data})
+        await self._put({"type": "http.response.body", "body": data})
 
     async def _start(self, status: int, headers: Headers) -> None:
         self.status = status
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._put({"type": "http.response.start", "status": status, "headers": headers})
 
-    async def tick(self, now: float) -> None:
+    async def _put(self, message: Message) -> None:
+        self.blocked_since = self._clock()
+        await self._send(message)
+        self.blocked_since = 0.0
+
+    def tick(self, now: float) -> None:
         """Called every second: a heartbeat after silence, the end for a sender or reader that is too slow."""
         if self._reading_since:
             if now - self._reading_since > self._settings.body_timeout:
@@ -141,6 +154,13 @@ class Exchange:
                 self._abort()
         elif self.last_write and now - self.last_write > self._settings.heartbeat:
             self.last_write = now
+            self._pinger = asyncio.create_task(self._ping())
+
+    async def _ping(self) -> None:
+        """A task of its own: a reader that does not even take this must not hold up the heartbeats of the others."""
+        with suppress(Exception):  # a broken connection, of which the watcher hears
+            if self.blocked_since:
+                return
             if not self.streaming:
                 await self.start_stream()
             await self.write(PING)
