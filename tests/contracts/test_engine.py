@@ -302,7 +302,7 @@ async def seconds_to_stop(subject: Subject, how: str, n: int) -> float:
 async def test_a_prefill_that_nobody_waits_for_is_given_up(subject: Subject) -> None:
     request = ask("Nobody waits for the reading of this. " * 55, max_tokens=1)
     task = asyncio.create_task(collect(subject.engine, request))
-    while not await subject.running() and not task.done():  # noqa: ASYNC110 (an engine tells nobody that it began)
+    while not await subject.running() and not task.done():
         await asyncio.sleep(0.01)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

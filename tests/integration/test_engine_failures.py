@@ -27,7 +27,7 @@ async def test_a_killed_engine_fails_its_streams_and_serves_the_next_request(tmp
                 events.extend(batch)
 
         task = asyncio.create_task(read())
-        while len(events) < words or not (words or (await engine.load()).running):  # noqa: ASYNC110
+        while len(events) < words or not (words or (await engine.load()).running):
             await asyncio.sleep(0.01)
         assert engine.supervisor.pid is not None
         os.kill(engine.supervisor.pid, signal.SIGKILL)
@@ -44,9 +44,9 @@ async def test_load_tells_of_a_dead_engine_and_of_its_return(tmp_path: Path) -> 
         assert engine.supervisor.pid is not None
         os.kill(engine.supervisor.pid, signal.SIGKILL)
         async with asyncio.timeout(BACK_S):
-            while (await engine.load()).healthy:  # noqa: ASYNC110
+            while (await engine.load()).healthy:
                 await asyncio.sleep(0.01)
-            while not (await engine.load()).healthy:  # noqa: ASYNC110
+            while not (await engine.load()).healthy:
                 await asyncio.sleep(0.05)
 
 

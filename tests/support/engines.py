@@ -139,7 +139,7 @@ def alive(pid: int) -> bool:
 
 
 async def gone(pid: int) -> None:
-    while alive(pid):  # noqa: ASYNC110 (a process that is not our child tells nobody)
+    while alive(pid):
         await asyncio.sleep(0.02)
 
 
@@ -156,7 +156,7 @@ async def orphaned(command: Sequence[str], log_file: Path) -> int:
 
 
 async def until_idle(running: Callable[[], Awaitable[int]]) -> None:
-    while await running():  # noqa: ASYNC110 (an engine tells nobody when it is done)
+    while await running():
         await asyncio.sleep(0.01)
 
 

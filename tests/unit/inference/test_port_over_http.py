@@ -106,7 +106,7 @@ async def test_dropping_the_client_closes_the_iterator_behind_the_server(how: st
             await stream.aclose()
         else:
             task = asyncio.create_task(collect(client, ask()))
-            while engine.open < 2:  # noqa: ASYNC110
+            while engine.open < 2:
                 await asyncio.sleep(0.001)
             task.cancel()
             await stream.aclose()

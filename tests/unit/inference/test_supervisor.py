@@ -75,7 +75,7 @@ async def test_a_child_that_is_not_ready_in_time_is_stopped(make: Make, code: st
 async def test_a_start_that_is_cancelled_leaves_no_process(make: Make) -> None:
     child = make("import sys; sys.stdin.buffer.read()")
     task = asyncio.create_task(child.start(60))
-    while child.pid is None:  # noqa: ASYNC110
+    while child.pid is None:
         await asyncio.sleep(0.01)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -89,7 +89,7 @@ async def test_a_killed_child_comes_back_and_url_waits_for_it(make: Make) -> Non
         first = child.pid
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        while await child.url() == f"http://child/{first}":  # noqa: ASYNC110 (its death is on its way to us)
+        while await child.url() == f"http://child/{first}":
             await asyncio.sleep(0)
         assert await child.url() == f"http://child/{child.pid}"
         assert child.pid != first
@@ -112,7 +112,7 @@ async def test_the_pauses_between_restarts_grow(make: Make, tmp_path: Path) -> N
     birth = f"import time; open({str(births)!r}, 'a').write(str(time.time()) + ' ')"
     child = make(birth + READY.replace("sys.stdin.buffer.read()", "sys.exit(1)"))
     await child.start(20)
-    while len(births.read_text().split()) < 4:  # noqa: ASYNC110 (told by a file)
+    while len(births.read_text().split()) < 4:
         await asyncio.sleep(0.05)
     pauses = [float(b) - float(a) for a, b in pairwise(births.read_text().split())]
     assert pauses[0] < pauses[1] < pauses[2]
