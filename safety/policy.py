@@ -20,7 +20,8 @@ class PhraseScreen:
         if isinstance(request.prompt, str):
             texts.append(request.prompt)
         if any(p in text.casefold() for text in texts for p in self._phrases):
-            raise ContentRefused("The input was refused by this server's content policy.", param="messages")
+            param = "messages" if request.prompt is None else "prompt"
+            raise ContentRefused("The input was refused by this server's content policy.", param=param)
 
     def outgoing(self, events: EventStream) -> EventStream:
         """The engine ends by itself even after a choice was cut, so that usage stays exact."""

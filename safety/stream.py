@@ -8,14 +8,19 @@ from services.common.messages import Event, Finished, TextDelta, ToolCallDelta, 
 class PhraseFilter:
     """Pure: events in, events out. Phrases are matched whatever their case, in text and in tool arguments.
 
+    Of a phrase in tool arguments, the beginning may already have left when its end comes: nothing is held back there.
+
     Holds back at most (longest phrase − 1) characters a choice. A choice that says a phrase ends there with
     `content_filter`; what follows it is dropped.
     """
 
     def __init__(self, phrases: Sequence[str]):
         self._phrases = [p.casefold() for p in phrases if p]
+        self._longest = max((len(p) for p in self._phrases), default=1)
         self._held: dict[int, list[TextDelta]] = {}
         self._ended: set[int] = set()
+        self._arguments: dict[tuple[int, int], str] = {}
+        """The end of each call's arguments: as much as a phrase that goes on may have begun with."""
 
     def feed(self, events: Sequence[Event]) -> list[Event]:
         out: list[Event] = []
@@ -35,7 +40,7 @@ class PhraseFilter:
                 self._end(event.index, out)
             else:
                 self._release(held, self._suspect(text), out)
-        elif isinstance(event, ToolCallDelta) and any(p in event.arguments.casefold() for p in self._phrases):
+        elif isinstance(event, ToolCallDelta) and self._completes_phrase(event):
             self._end(event.index, out)
         else:
             self._release(held, 0, out)
@@ -46,10 +51,15 @@ class PhraseFilter:
         self._held.pop(index, None)
         out.append(Finished(index, "content_filter"))
 
+    def _completes_phrase(self, event: ToolCallDelta) -> bool:
+        call = (event.index, event.call)
+        text = self._arguments.get(call, "") + event.arguments.casefold()
+        self._arguments[call] = text[-self._longest :]
+        return any(p in text for p in self._phrases)
+
     def _suspect(self, text: str) -> int:
         """Characters at the end of the text that may be the beginning of a phrase."""
-        longest = max((len(p) for p in self._phrases), default=1) - 1
-        for size in range(min(longest, len(text)), 0, -1):
+        for size in range(min(self._longest - 1, len(text)), 0, -1):
             if any(p.startswith(text[-size:]) for p in self._phrases):
                 return size
         return 0
