@@ -1,5 +1,6 @@
 """Logs (structlog, JSON lines), metrics (prometheus-client) and traces (OpenTelemetry, off by default)."""
 
+import json
 import logging
 import sys
 from collections.abc import Iterator
@@ -25,7 +26,10 @@ ENGINE_RESTARTS = Counter("antiphon_engine_restarts", "Times the supervisor star
 
 
 def _dumps(value: Any, **_: Any) -> bytes:
-    return msgspec.json.encode(value, enc_hook=repr)
+    try:
+        return msgspec.json.encode(value, enc_hook=repr)
+    except UnicodeEncodeError:  # a lone surrogate: a log line must not fail for what it quotes
+        return json.dumps(value, default=repr).encode()
 
 
 def configure_logging(level: str = "info", stream: BinaryIO | None = None) -> None:
