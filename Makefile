@@ -69,7 +69,7 @@ $(WEB)/node_modules/.installed: $(WEB)/package-lock.json
 
 $(WEB)/dist/index.html: $(WEB)/node_modules/.installed $(shell find $(WEB)/src $(WEB)/public $(WEB)/*.html $(WEB)/*.ts $(WEB)/*.js -type f 2>/dev/null)
 	@echo "Building the chat page …"
-	npm --prefix $(WEB) run build --silent
+	npm --prefix $(WEB) run build --silent -- --logLevel warn
 
 tests/clients/node_modules/.installed: tests/clients/package-lock.json
 	npm --prefix tests/clients ci --no-audit --no-fund --loglevel=error

@@ -6,10 +6,10 @@ from openai import OpenAI
 from pydantic import BaseModel
 
 
-class Recipe(BaseModel):
+class City(BaseModel):
     name: str
-    minutes: int
-    ingredients: list[str]
+    country: str
+    on_the_sea: bool
 
 
 client = OpenAI(
@@ -17,8 +17,8 @@ client = OpenAI(
 )
 completion = client.chat.completions.parse(
     model=client.models.list().data[0].id,
-    messages=[{"role": "user", "content": "A simple pancake recipe."}],
-    response_format=Recipe,
+    messages=[{"role": "user", "content": "Name a city in Italy."}],
+    response_format=City,
     max_tokens=300,
 )
 print(completion.choices[0].message.parsed)
