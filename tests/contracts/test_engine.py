@@ -273,7 +273,10 @@ def replace_max(request: m.GenerationRequest, tokens: int) -> m.GenerationReques
 @pytest.mark.parametrize("how", ["closed", "cancelled"])
 async def test_what_nobody_waits_for_stops_within_half_a_second(subject: Subject, how: str, n: int) -> None:
     # Other work on the machine may steal the time of one try, but not of three.
-    assert min([await seconds_to_stop(subject, how, n) for _ in range(3)]) < CANCELLED_S
+    took = [await seconds_to_stop(subject, how, n)]
+    while min(took) >= CANCELLED_S and len(took) < 3:
+        took.append(await seconds_to_stop(subject, how, n))
+    assert min(took) < CANCELLED_S
     assert (await subject.engine.load()).running == 0
 
 
