@@ -16,6 +16,8 @@ AntiphonError
 
 from typing import Any, ClassVar
 
+from msgspec import Struct
+
 
 class AntiphonError(Exception):
     """An expected failure that knows how it looks on the wire (SEMANTICS: Errors)."""
@@ -105,19 +107,19 @@ def _tree(cls: type[AntiphonError]) -> dict[str, type[AntiphonError]]:
     return found
 
 
-def to_wire(error: AntiphonError) -> dict[str, Any]:
-    """For ports over HTTP: enough to raise the same error on the other side."""
-    return {
-        "kind": type(error).__name__,
-        "message": error.message,
-        "param": error.param,
-        "code": error.wire_code,
-        "retry_after": error.retry_after,
-    }
+class PortError(Struct, frozen=True):
+    """An error on its way through a port over HTTP: enough to raise the same one on the other side."""
 
+    kind: str
+    message: str
+    param: str | None = None
+    code: str | None = None
+    retry_after: float | None = None
 
-def from_wire(data: dict[str, Any]) -> AntiphonError:
-    cls = _tree(AntiphonError).get(str(data.get("kind")), InternalError)
-    return cls(
-        str(data.get("message")), param=data.get("param"), code=data.get("code"), retry_after=data.get("retry_after")
-    )
+    @classmethod
+    def of(cls, error: AntiphonError) -> "PortError":
+        return cls(type(error).__name__, error.message, error.param, error.wire_code, error.retry_after)
+
+    def error(self) -> AntiphonError:
+        cls = _tree(AntiphonError).get(self.kind, InternalError)
+        return cls(self.message, param=self.param, code=self.code, retry_after=self.retry_after)

@@ -17,12 +17,15 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from services.common.errors import AntiphonError, InternalError, InvalidRequest, Overloaded, from_wire, to_wire
+from services.common.errors import AntiphonError, InternalError, InvalidRequest, Overloaded, PortError
 from services.common.telemetry import log
 
 T = TypeVar("T")
 MAX_SSE_LINE = 16 << 20
 _encode = msgspec.json.encode
+_decode_error = msgspec.json.Decoder(PortError).decode
+_NO_LIMIT = aiohttp.ClientTimeout(total=None, sock_connect=5)
+"""A stream takes as long as it takes; its reader decides when to give up."""
 
 
 def serve_port(port: type, implementation: object) -> Starlette:
@@ -61,7 +64,7 @@ async def _frames(items: AsyncGenerator[Any, None]) -> AsyncIterator[bytes]:
             async for item in items:
                 yield b"data: %b\n\n" % _encode(item)
         except Exception as e:
-            yield b"event: error\ndata: %b\n\n" % _encode(to_wire(_expected(e)))
+            yield b"event: error\ndata: %b\n\n" % _encode(PortError.of(_expected(e)))
         else:
             yield b"event: end\ndata:\n\n"
 
@@ -75,7 +78,7 @@ def _expected(error: Exception) -> AntiphonError:
 
 def _failure(error: Exception) -> Response:
     expected = _expected(error)
-    return Response(_encode(to_wire(expected)), expected.status, media_type="application/json")
+    return Response(_encode(PortError.of(expected)), expected.status, media_type="application/json")
 
 
 class Peer:
@@ -90,30 +93,30 @@ class Peer:
             async with self._post(method, message) as response:
                 body = await response.read()
                 if response.status != 200:
-                    raise from_wire(msgspec.json.decode(body))
+                    raise _decode_error(body).error()
+                return cast(T, msgspec.json.decode(body, type=result))
         except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as e:
             raise self._unreachable(e) from e
-        return cast(T, msgspec.json.decode(body, type=result))
 
     async def stream(self, method: str, message: object, item: type[T] | Any) -> AsyncGenerator[T, None]:
         decoder = msgspec.json.Decoder(item)
         try:
             async with self._post(method, message) as response:
                 if response.status != 200:
-                    raise from_wire(msgspec.json.decode(await response.read()))
+                    raise _decode_error(await response.read()).error()
                 async for batch in sse_batches(response.content):
                     for event, data in batch:
                         if event == b"end":
                             return
                         if event == b"error":
-                            raise from_wire(msgspec.json.decode(data))
+                            raise _decode_error(data).error()
                         yield cast(T, decoder.decode(data))
         except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as e:
             raise self._unreachable(e) from e
         raise Overloaded("The service stopped in the middle of its answer.")
 
     def _post(self, method: str, message: object) -> Any:
-        return self._session.post(f"{self._base}/{method}", data=_encode(message))
+        return self._session.post(f"{self._base}/{method}", data=_encode(message), timeout=_NO_LIMIT)
 
     def _unreachable(self, cause: BaseException) -> AntiphonError:
         return Overloaded(f"The service at {self._base} cannot be reached: {type(cause).__name__}.", retry_after=1)
