@@ -1,7 +1,7 @@
 """Stored turns run on their own, not on a socket: any number of readers may follow one, come back to it, or leave."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -10,8 +10,16 @@ from msgspec import Struct
 
 from services.chat.record import STOPPED
 from services.chat.turn import StoredTurn, Turn, TurnEngine
-from services.common.errors import AntiphonError, Conflict, InternalError
-from services.common.messages import Event, GenerationRequest, MessagePatch, MessageRef, StoredMessage, TextDelta
+from services.common.errors import AntiphonError, Conflict, InternalError, NotFound
+from services.common.messages import (
+    Event,
+    GenerationRequest,
+    MessagePatch,
+    MessageRef,
+    MessageStatus,
+    StoredMessage,
+    TextDelta,
+)  # fmt: skip
 from services.common.ports import Messages, TurnLog
 from services.common.telemetry import log
 
@@ -44,6 +52,7 @@ class _Running:
         self.done = False
         self.error: AntiphonError | None = None
         self.task: asyncio.Task[None] | None = None
+        self.ending = False
         self._news = asyncio.Event()
 
     def tell(self) -> None:
@@ -70,18 +79,28 @@ class TurnRunner:
     async def recover(self) -> None:
         """Save what a former process had said when it died. Call once, before the first turn."""
         for turn_id, lines in self._log.unfinished():
-            if lines:
-                header = msgspec.json.decode(lines[0], type=Header)
-                said = "".join(e.text for line in lines[1:] for e in _decode(line) if isinstance(e, TextDelta))
-                patch = MessagePatch(
-                    tenant=header.tenant, id=turn_id, content=header.content + said, status="interrupted",
-                    error="The server stopped in the middle of this answer.",
-                )  # fmt: skip
-                try:
-                    await self._messages.update(patch)
-                except AntiphonError as e:
-                    log.warning("turn_not_recovered", turn=turn_id, reason=e.message)
+            try:
+                if lines:
+                    await self._recover(turn_id, lines)
+            except NotFound:
+                pass  # deleted since
+            except (AntiphonError, msgspec.DecodeError) as e:
+                log.warning("turn_not_recovered", turn=turn_id, reason=str(e))
+                continue  # its text is nowhere else
             self._log.close(turn_id)
+
+    async def _recover(self, turn_id: str, lines: Sequence[bytes]) -> None:
+        header = msgspec.json.decode(lines[0], type=Header)
+        said = _text(_decode(line) for line in lines[1:])
+        saved = await self._messages.get(MessageRef(header.tenant, turn_id))
+        if saved.status in ("complete", "stopped"):
+            return  # the process died after it had saved
+        await self._messages.update(
+            MessagePatch(
+                tenant=header.tenant, id=turn_id, content=header.content + said, status="interrupted",
+                error="The server stopped in the middle of this answer.",
+            )
+        )  # fmt: skip
 
     def running_in(self, conversation_id: str) -> str | None:
         """The id of the answer that is being written in a conversation."""
@@ -102,14 +121,15 @@ class TurnRunner:
         try:
             await self._advance(running, turn, answer)
             saved = True
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as e:
+            await self._ensure_saved(running, turn, "stopped" if STOPPED in e.args else "interrupted")
             saved = True
             raise
         except Exception as e:
             running.error = e if isinstance(e, AntiphonError) else InternalError("The server failed; its log says why.")
             if running.error is not e:
                 log.error("turn_failed", turn=answer.id, exc_info=e)
-            await self._ensure_saved(turn.request.tenant, answer, running.error)
+            await self._ensure_saved(running, turn, "error", running.error.message)
             saved = True
         finally:
             if saved:  # else the log is the only place that has the text, and the next start saves it
@@ -125,11 +145,16 @@ class TurnRunner:
                 running.frames.append(tuple(batch))
                 running.tell()
 
-    async def _ensure_saved(self, tenant: str, answer: StoredMessage, error: AntiphonError) -> None:
-        """A turn that failed before its stream began was not recorded."""
+    async def _ensure_saved(self, running: _Running, turn: Turn, status: MessageStatus, error: str = "") -> None:
+        """A turn that ended before its stream began was not recorded; another's saving may have failed."""
+        assert turn.stored
+        tenant, answer = turn.request.tenant, turn.stored.answer
         saved = await self._messages.get(MessageRef(tenant, answer.id))
         if saved.status == "running":
-            await self._messages.update(MessagePatch(tenant=tenant, id=answer.id, status="error", error=error.message))
+            content = answer.content + _text(running.frames)
+            await self._messages.update(
+                MessagePatch(tenant=tenant, id=answer.id, content=content, status=status, error=error)
+            )
 
     async def follow(self, ref: MessageRef, start: int, silence: float) -> AsyncGenerator[Progress, None]:
         """The steps after position `start`, as they come; one without events after `silence` seconds of none.
@@ -169,7 +194,15 @@ class TurnRunner:
         await self._end(list(self._running), "shutdown")
 
     async def _end(self, ids: Sequence[str], why: str) -> None:
-        tasks = [r.task for i in ids if (r := self._running.get(i)) and r.task]
-        for task in tasks:
-            task.cancel(why)
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """Cancels a turn once: a second Stop would break off the saving that the first has led to."""
+        turns = [r for i in ids if (r := self._running.get(i))]
+        for running in turns:
+            if running.task and not running.ending:
+                running.ending = True
+                running.task.cancel(why)
+        if tasks := [r.task for r in turns if r.task]:
+            await asyncio.wait(tasks)  # unlike gather, it leaves them alone when we are cancelled ourselves
+
+
+def _text(batches: Iterable[Sequence[Event]]) -> str:
+    return "".join(e.text for batch in batches for e in batch if isinstance(e, TextDelta))
