@@ -81,7 +81,7 @@ class ConversationTurns:
             user = await self._messages.get(MessageRef(ask.tenant, message_id))
         except NotFound:
             return None
-        if user.conversation_id != ask.conversation_id or user.content != ask.content:
+        if user.conversation_id != ask.conversation_id or not _stored_as(user.content, ask.content):
             raise Conflict("Another message has this id.", param="id")
         stored = await self._messages.all(ConversationRef(ask.tenant, ask.conversation_id))
         answer = next((m for m in stored if m.parent_id == user.id), None)
@@ -148,6 +148,13 @@ class ConversationTurns:
         if message.conversation_id != ask.conversation_id or message.role != role:
             raise NotFound(f"There is no {role} message `{message_id}` in this conversation.", param=param)
         return message
+
+
+def _stored_as(stored: str, sent: str | None) -> bool:
+    """A store puts U+FFFD in the place of a character that it cannot hold."""
+    if sent is None or len(stored) != len(sent):
+        return False
+    return stored == sent or all(a in (b, "\ufffd") for a, b in zip(stored, sent, strict=True))
 
 
 def _title(content: str) -> str:

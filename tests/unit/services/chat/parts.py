@@ -6,18 +6,30 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 import services.accounts.store as account_store
 from inference.engines.simulated import SimulatedEngine
 from safety.policy import PhraseScreen
-from services.chat.conversation import ConversationTurns
+from services.chat.conversation import ConversationTurns, Started, StartTurn
 from services.chat.generation import Generation
 from services.chat.runner import TurnRunner
 from services.chat.turn import TurnEngine
 from services.chat.turn_log import FileTurnLog
-from services.common.messages import Event, GenerationRequest, ModelCard
+from services.common.messages import (
+    Conversation,
+    ConversationRef,
+    Event,
+    Finished,
+    GenerationRequest,
+    MessageRef,
+    ModelCard,
+    StoredMessage,
+    TextDelta,
+    Usage,
+)  # fmt: skip
 from services.common.ports import Engine, Messages
 from services.common.sql import migrate, open_database
 from services.conversations.service import ConversationService, MessageService
@@ -126,3 +138,40 @@ async def until(condition: Callable[[], bool], patience: float = 5.0) -> None:
 async def within(work: Awaitable[object], patience: float = 5.0) -> None:
     async with asyncio.timeout(patience):
         await work
+
+
+class Chat:
+    """One conversation with an engine that a test scripts, and the usual steps."""
+
+    def __init__(self, parts: Parts, conversation: Conversation):
+        self.parts = parts
+        self.id = conversation.id
+        assert isinstance(parts.engine, ScriptedEngine)
+        self.engine = parts.engine
+
+    async def start(self, **fields: Any) -> Started:
+        return await self.parts.starting.start(StartTurn(**({"tenant": TENANT, "conversation_id": self.id} | fields)))
+
+    async def ended(self, *words: str, reason: Any = "stop") -> None:
+        for word in words:
+            self.engine.say(TextDelta(0, word))
+        self.engine.say(Finished(0, reason), Usage(1, len(words)))
+        self.engine.end()
+        await until(lambda: self.parts.runner.running_in(self.id) is None)
+
+    async def say(self, content: str, *words: str, reason: str = "stop", **fields: Any) -> Started:
+        started = await self.start(content=content, **fields)
+        await self.ended(*words, reason=reason)
+        return started
+
+    async def get(self, message: StoredMessage) -> StoredMessage:
+        return await self.parts.messages.get(MessageRef(TENANT, message.id))
+
+    async def conversation(self) -> Conversation:
+        return await self.parts.conversations.get(ConversationRef(TENANT, self.id))
+
+    async def count(self) -> int:
+        return len(await self.parts.messages.all(ConversationRef(TENANT, self.id)))
+
+    def prompt(self) -> list[tuple[str, str]]:
+        return [(m.role, m.content) for m in self.engine.requests[-1].messages]
