@@ -2,15 +2,17 @@
 
 import asyncio
 import gc
+import os
 import secrets
 import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
+from tempfile import mkstemp
 from typing import Any
 
 import uvicorn
@@ -66,12 +68,15 @@ class Installation:
     def pepper(self) -> bytes:
         """Made once; whoever has the database but not this file cannot test a guessed key."""
         path = self._settings.home / "pepper"
-        try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            path.touch(mode=0o600, exist_ok=True)
-            path.write_bytes(secrets.token_bytes(32))
-            return path.read_bytes()
+        if not path.exists():
+            # Whole or not at all, and the first of two that start together wins: keys are worth nothing without it.
+            descriptor, fresh = mkstemp(dir=path.parent)
+            os.write(descriptor, secrets.token_bytes(32))
+            os.close(descriptor)
+            with suppress(FileExistsError):
+                os.link(fresh, path)
+            os.unlink(fresh)
+        return path.read_bytes()
 
 
 async def first_key(accounts: AccountService) -> ApiKey:
@@ -97,7 +102,7 @@ async def platform(settings: ServeSettings, console: Console) -> AsyncIterator[t
         turns = TurnEngine(PhraseScreen(SafetySettings().blocked_phrases), generation, messages)
         runner = TurnRunner(turns, messages, FileTurnLog(settings.home / "turns"))
         await runner.recover()
-        stack.push_async_callback(runner.drain, 1.0)
+        stack.push_async_callback(runner.drain, 0.0)
         sessions = CachedSessions(
             SessionTokens(account_store.AccountStore(installation.database), installation.pepper())
         )
@@ -180,8 +185,10 @@ async def serve(settings: ServeSettings) -> None:
         gc.collect()
         gc.freeze()
         gc.set_threshold(10_000, 20, 50)
-        await _Server(config, ports, key).serve()
+        server = _Server(config, ports, key)
+        await server.serve()
         console.print("Stopping …")
+        await ports.runner.drain(0.0 if server.force_exit else gateway.drain_timeout)
 
 
 def _is_loopback(host: str) -> bool:

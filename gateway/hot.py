@@ -145,7 +145,9 @@ class _Metrics:
 
     def __init__(self, model: str):
         self.ttft = TTFT.labels(model)
-        self.prompt, self.cached, self.completion = (TOKENS.labels(model, k) for k in ("prompt", "cached", "completion"))
+        self.prompt, self.cached, self.completion = (
+            TOKENS.labels(model, k) for k in ("prompt", "cached", "completion")
+        )
 
 
 _metrics = lru_cache(maxsize=1024)(_Metrics)

@@ -20,7 +20,7 @@ from services.common.messages import (
     NewConversation,
     Principal,
     StoredMessage,
-)  # fmt: skip
+)
 
 Prompt = Annotated[str, Field(max_length=100_000)]
 Model = Annotated[str, Field(max_length=256)]

@@ -34,7 +34,7 @@ from services.common.messages import (
     Tokens,
     Tool,
     Usage,
-)  # fmt: skip
+)
 
 
 class _Probability(msgspec.Struct):

@@ -24,7 +24,7 @@ from services.common.messages import (
     TokenLogprob,
     Tokens,
     Usage,
-)  # fmt: skip
+)
 
 _WORDS = """
     choir voice answer phrase verse echo chant hymn psalm refrain measure cadence tone chord silence breath line

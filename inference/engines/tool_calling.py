@@ -30,7 +30,7 @@ from services.common.messages import (
     ToolCall,
     ToolCallDelta,
     Usage,
-)  # fmt: skip
+)
 from services.common.ports import Engine
 
 _WRAPPINGS = (

@@ -22,7 +22,7 @@ from services.common.messages import (
     NewMessage,
     Sampling,
     StoredMessage,
-)  # fmt: skip
+)
 from services.common.ports import Conversations, Messages
 
 TITLE_LENGTH = 60

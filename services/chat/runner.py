@@ -19,7 +19,7 @@ from services.common.messages import (
     MessageStatus,
     StoredMessage,
     TextDelta,
-)  # fmt: skip
+)
 from services.common.ports import Messages, TurnLog
 from services.common.telemetry import log
 

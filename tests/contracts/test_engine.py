@@ -25,7 +25,7 @@ from tests.support.engines import (
     openai_subject,
     simulated_subject,
     until_idle,
-)  # fmt: skip
+)
 
 # One loop for the module, because one server serves it.
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -18,7 +18,7 @@ from services.common.errors import (
     InvalidRequest,
     ModelNotFound,
     Overloaded,
-)  # fmt: skip
+)
 from tests.support.engines import ask, broken, collect
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"

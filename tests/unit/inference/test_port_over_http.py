@@ -16,7 +16,7 @@ from services.common.errors import (
     InvalidRequest,
     ModelNotFound,
     Overloaded,
-)  # fmt: skip
+)
 from tests.support.engines import ask, broken, collect, over_http, until_idle
 
 ERRORS = [

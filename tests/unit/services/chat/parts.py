@@ -29,7 +29,7 @@ from services.common.messages import (
     StoredMessage,
     TextDelta,
     Usage,
-)  # fmt: skip
+)
 from services.common.ports import Engine, Messages
 from services.common.sql import migrate, open_database
 from services.conversations.service import ConversationService, MessageService

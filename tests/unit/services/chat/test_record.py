@@ -18,7 +18,7 @@ from services.common.messages import (
     StoredMessage,
     TextDelta,
     Usage,
-)  # fmt: skip
+)
 from services.conversations.service import MessageService
 from tests.unit.services.chat.parts import TENANT, Parts, ScriptedEngine, opened, until
 

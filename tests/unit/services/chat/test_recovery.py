@@ -21,7 +21,7 @@ from services.common.messages import (
     StoredMessage,
     TextDelta,
     Usage,
-)  # fmt: skip
+)
 from services.common.ports import Messages
 from tests.unit.services.chat.parts import TENANT, Parts, ScriptedEngine, opened, until
 

@@ -20,7 +20,7 @@ from services.common.messages import (
     StoredMessage,
     TextDelta,
     Usage,
-)  # fmt: skip
+)
 from tests.unit.services.chat.parts import TENANT, Parts, ScriptedEngine, opened, until, within
 
 WORDS = ["One", " two", " three", " four"]
