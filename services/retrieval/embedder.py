@@ -11,6 +11,8 @@ from services.common.messages import EmbeddingRequest, Embeddings
 MAX_TOKENS = 512
 """Positions that the model has, its two special tokens included."""
 BATCH = 32
+MAX_CHARACTERS = 100 * MAX_TOKENS
+"""More than any text of MAX_TOKENS has; a longer one would keep the tokenizer busy only to be refused."""
 
 
 class OnnxEmbedder:
@@ -36,7 +38,7 @@ class OnnxEmbedder:
             raise ModelNotFound.named(request.model)
         if request.dimensions is not None and request.dimensions > self._dimensions:
             raise InvalidRequest(f"This model has {self._dimensions} dimensions at most.", param="dimensions")
-        ids = [self._ids(i, text) for i, text in enumerate(request.inputs)]
+        ids = await asyncio.to_thread(lambda: [self._ids(i, text) for i, text in enumerate(request.inputs)])
         vectors: list[Any] = [None] * len(ids)
         # Like lengths together: padding costs as much as text.
         order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
@@ -53,9 +55,14 @@ class OnnxEmbedder:
         if isinstance(given, str):
             if not given:
                 raise InvalidRequest("An input is empty.", param=where)
+            if len(given) > MAX_CHARACTERS:
+                raise InvalidRequest(
+                    f"An input has {len(given)} characters; this model takes {MAX_TOKENS} tokens.", param=where
+                )
             ids = list(self._tokenizer.encode(given).ids)
         else:
-            if any(i >= self._tokenizer.get_vocab_size() for i in given):
+            size = self._tokenizer.get_vocab_size()
+            if any(not 0 <= i < size for i in given):
                 raise InvalidRequest(
                     "A token id is not in this model's vocabulary; send text, or ids of this model's own tokenizer.",
                     param=where,
