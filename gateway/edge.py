@@ -105,7 +105,10 @@ class Edge:
             await asyncio.sleep(1)
             OPEN_STREAMS.set(sum(e.streaming for e in self._open))
             for exchange in tuple(self._open):
-                exchange.tick(loop.time())
+                try:
+                    exchange.tick(loop.time())
+                except Exception as e:  # the others' heartbeats go on
+                    log.error("tick_failed", request_id=exchange.request_id, exc_info=e)
 
 
 async def _checked(receive: Receive, exchange: Exchange) -> Receive:
