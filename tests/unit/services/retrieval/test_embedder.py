@@ -114,7 +114,8 @@ async def test_another_model_is_unknown(embedder: OnnxEmbedder) -> None:
 
 async def test_much_text_does_not_stop_the_loop_while_it_is_counted(embedder: OnnxEmbedder) -> None:
     """Every open stream waits while the loop stands still. The last input is refused, so that none is embedded."""
-    longest, last = 0.0, time.perf_counter()
+    longest, began = 0.0, time.perf_counter()
+    last = began
     work = asyncio.create_task(embed(embedder, *["word " * 400] * 600, ""))
     while not work.done():
         await asyncio.sleep(0.001)
@@ -122,7 +123,7 @@ async def test_much_text_does_not_stop_the_loop_while_it_is_counted(embedder: On
         longest, last = max(longest, now - last), now
     with pytest.raises(InvalidRequest):
         await work
-    assert longest < 0.3
+    assert longest < (last - began) / 2
 
 
 async def test_without_a_model_the_answer_says_what_to_do() -> None:
