@@ -11,6 +11,9 @@ export class ApiError extends Error {
   }
 }
 
+/** Browsers refuse to keep more than 64 KiB alive. */
+const KEPT_ALIVE = 16_000;
+
 type Listener = () => void;
 let whenSignedOut: Listener = () => {};
 
@@ -19,12 +22,15 @@ export function onSignedOut(listener: Listener): void {
 }
 
 async function request<T>(method: string, path: string, body?: unknown): Promise<T> {
+  const payload = body === undefined ? null : JSON.stringify(body);
   let response: Response;
   try {
     response = await fetch(path, {
       method,
       headers: body === undefined ? {} : { "content-type": "application/json" },
-      body: body === undefined ? null : JSON.stringify(body),
+      body: payload,
+      // A change of mind just before a reload must still arrive.
+      keepalive: method === "PATCH" && payload !== null && payload.length < KEPT_ALIVE,
     });
   } catch {
     throw new ApiError(0, { message: "The server can't be reached." });

@@ -134,6 +134,12 @@ class Chat {
     }
   }
 
+  /** After a new sign-in: what the end of the session stopped goes on. */
+  async resume(): Promise<void> {
+    if (this.trouble) this.trouble.retry();
+    else await this.refresh();
+  }
+
   /** Takes the message that could not be sent back into the composer. */
   discard(entry: Unsent): string {
     outbox.remove(entry.id);

@@ -1,4 +1,5 @@
 import { ApiError } from "./api";
+import type { Message } from "./types";
 
 /** One failure in words: who failed and why, then what to do. */
 export interface Problem {
@@ -35,9 +36,9 @@ export function problemOf(error: unknown): Problem {
 }
 
 /** What an answer's own `error` says. */
-export function answerProblem(error: string | null): Problem {
-  const why = sentence(error || "The model failed and gave no reason.");
-  return { why, advice: "What was written is kept.", retryable: true, waitSeconds: 0 };
+export function answerProblem({ error, status, content }: Message): Problem {
+  const unsaid = status === "interrupted" ? "The server or its engine went away." : "The model failed and gave no reason.";
+  return { why: sentence(error || unsaid), advice: content ? "What was written is kept." : "", retryable: true, waitSeconds: 0 };
 }
 
 function sentence(text: string): string {

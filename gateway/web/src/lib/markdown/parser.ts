@@ -9,6 +9,13 @@ export type Definitions = Record<string, { href: string; title: string }>;
 const DEFINITION =
   /^ {0,3}\[([^\]\n]+)\]:[ \t]*<?([^\s>]+)>?(?:[ \t]+(?:"([^"\n]*)"|'([^'\n]*)'|\(([^()\n]*)\)))?[ \t]*(?:\n+|$)/;
 
+/**
+ * Handlers of raw HTML, renamed before they are parsed. `sanitise` would remove them in any case, but the browser
+ * reports each one that it parses as a breach of the page's policy, and a real breach must not drown among them.
+ */
+const TAG = /<[a-z][^>]*>/gi;
+const HANDLER = /([\s"'/])(on\w+\s*=)/gi;
+
 const marked = new Marked({ gfm: true });
 marked.use({
   extensions: [mathsBlock, mathsInline],
@@ -24,6 +31,7 @@ marked.use({
   renderer: {
     code: ({ text, lang, raw }) =>
       `<pre data-lang="${escapeHtml(language(lang))}"${isClosed(raw) ? "" : ' data-open="1"'}><code>${escapeHtml(text)}</code></pre>`,
+    html: ({ text }) => text.replace(TAG, (tag) => tag.replace(HANDLER, "$1data-$2")),
     checkbox: ({ checked }) => `<span>${checked ? "☑" : "☐"} </span>`,
   },
 });

@@ -51,7 +51,7 @@ function tableNode(table: HTMLElement): Node {
   scrolled.setAttribute("role", "region");
   scrolled.setAttribute("aria-label", "Table");
   scrolled.append(table.cloneNode(true));
-  box.append(scrolled, copyButton("Copy CSV", "Copy table as CSV"));
+  box.append(scrolled, copyButton("Copy CSV", "Copy CSV of this table"));
   return box;
 }
 

@@ -10,6 +10,8 @@ const ADDRESSED = ["href", "src", "data-src"];
 const ADDRESSES = /^(?:https?:\/\/|mailto:|tel:)/i;
 const OWN_IMAGE = /^data:image\/(?:png|jpeg|gif|webp);base64,/i;
 
+/** A document without a window: in it nothing loads, and what is not allowed is no breach of the page's policy yet. */
+const inert = document.createElement("template").content.ownerDocument;
 const purifier = createPurifier(window);
 
 purifier.addHook("afterSanitizeAttributes", (node) => {
@@ -29,16 +31,20 @@ purifier.addHook("afterSanitizeAttributes", (node) => {
 
 /** Safe nodes of unsafe HTML. Foreign images come out as links: showing one would tell its host. */
 export function sanitise(html: string): DocumentFragment {
-  const fragment = purifier.sanitize(html, {
+  const host = inert.createElement("div");
+  host.innerHTML = html;
+  purifier.sanitize(host, {
     ALLOWED_TAGS: TAGS,
     ALLOWED_ATTR: [...PLAIN, ...ADDRESSED],
     ADD_URI_SAFE_ATTR: PLAIN,
     ALLOWED_URI_REGEXP: ADDRESSES,
     ALLOW_DATA_ATTR: false,
     ALLOW_ARIA_ATTR: false,
-    RETURN_DOM_FRAGMENT: true,
+    IN_PLACE: true,
   });
-  for (const image of fragment.querySelectorAll("img:not([src])")) image.replaceWith(linkTo(image));
+  for (const image of host.querySelectorAll("img:not([src])")) image.replaceWith(linkTo(image));
+  const fragment = document.createDocumentFragment();
+  fragment.append(...host.childNodes);
   return fragment;
 }
 
