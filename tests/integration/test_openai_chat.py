@@ -193,7 +193,7 @@ def test_logprobs_are_streamed_too(client: openai.OpenAI) -> None:
 
 def test_json_object_is_an_object(client: openai.OpenAI) -> None:
     messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Describe a cat in JSON."}]
-    answer = ask(client, messages=messages, max_tokens=200, response_format={"type": "json_object"})
+    answer = ask(client, messages=messages, max_tokens=60, response_format={"type": "json_object"})
     if answer.choices[0].finish_reason == "stop":
         assert isinstance(json.loads(said(answer)), dict)
     else:
