@@ -12,10 +12,10 @@ def compact(schema: Json) -> Json:
     return {**(schema or {"type": "object"}), "x-guidance": _LAYOUT}
 
 
-def require_compilable(schema: Json) -> None:
-    """`InvalidRequest` if no grammar can be made of the schema."""
+def require_compilable(schema: Json, param: str = "response_format") -> None:
+    """`InvalidRequest`, which names `param`, if no grammar can be made of the schema."""
     from llguidance import LLMatcher
 
     failed, messages = LLMatcher.validate_grammar_with_warnings(LLMatcher.grammar_from_json_schema(compact(schema)))
     if failed:
-        raise InvalidRequest(f"The JSON schema cannot be used: {'; '.join(messages)[:500]}", param="response_format")
+        raise InvalidRequest(f"The JSON schema cannot be used: {'; '.join(messages)[:500]}", param=param)

@@ -128,7 +128,7 @@ class ChatRequest(SamplingFields):
 
     def generation(self, request_id: str, tenant: str, most_choices: int) -> GenerationRequest:
         """Errors: `InvalidRequest` for fields that contradict each other."""
-        tools = tuple(_tool(t) for t in self.tools or ())
+        tools = tuple(_tool(i, t) for i, t in enumerate(self.tools or ()))
         return GenerationRequest(
             model=self.model, messages=tuple(_message(m) for m in self.messages), n=self.choices(most_choices),
             sampling=self.sampling(self.max_completion_tokens or self.max_tokens, self._logprobs()),
@@ -163,9 +163,13 @@ class ChatRequest(SamplingFields):
                 return None
 
 
-def _tool(tool: FunctionTool) -> Tool:
+def _tool(number: int, tool: FunctionTool) -> Tool:
     f = tool.function
-    return Tool(f.name, f.description or "", f.parameters or {"type": "object", "properties": {}}, bool(f.strict))
+    parameters = f.parameters or {"type": "object", "properties": {}}
+    if parameters.get("type", "object") != "object":
+        where = f"tools[{number}].function.parameters"
+        raise InvalidRequest(f"{where} must be the schema of an object.", param=where)
+    return Tool(f.name, f.description or "", parameters, bool(f.strict))
 
 
 def _message(m: SystemMessage | UserMessage | AssistantMessage | ToolMessage) -> Message:

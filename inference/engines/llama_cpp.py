@@ -102,14 +102,15 @@ class LlamaCppEngine:
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Sequence[Event], None]:
         if request.output_schema is not None:
             require_compilable(request.output_schema)
-        prompt = request.prompt
+        prompt, given = request.prompt, "prompt"
         if prompt is None:
+            given = "messages"
             prompt = await self._render(request.messages, request.tools, request.continue_last)
         body = _parameters(request.sampling) | {"prompt": prompt}
         if request.output_schema is not None:
             body["json_schema"] = compact(request.output_schema)
         try:
-            async with await self._post("/completion", body, timeout=_NO_LIMIT) as response:
+            async with await self._post("/completion", body, given, timeout=_NO_LIMIT) as response:
                 finished = False
                 async for batch in sse_batches(response.content):
                     events: list[Event] = []
@@ -169,12 +170,14 @@ class LlamaCppEngine:
         await self.supervisor.settle()
         return EngineFailed(f"The engine of {self.model} {what}.")
 
-    async def _post(self, path: str, body: dict[str, Any], **options: Any) -> aiohttp.ClientResponse:
+    async def _post(
+        self, path: str, body: dict[str, Any], given: str = "messages", **options: Any
+    ) -> aiohttp.ClientResponse:
         url, data = await self.supervisor.url(), msgspec.json.encode(body)
         response = await self._session.post(url + path, data=data, headers=self._headers, **options)
         if response.status != 200:
             async with response:
-                raise _refusal(response.status, await response.read())
+                raise _refusal(response.status, await response.read(), given)
         return response
 
 
@@ -239,7 +242,7 @@ def _describe_tools(messages: list[Message], tools: Sequence[Tool]) -> list[Mess
     return [Message(role="system", content=text), *messages]
 
 
-def _refusal(status: int, body: bytes) -> AntiphonError:
+def _refusal(status: int, body: bytes, given: str) -> AntiphonError:
     try:
         error = msgspec.json.decode(body)["error"]
         message, kind = str(error["message"]), str(error.get("type"))
@@ -248,8 +251,8 @@ def _refusal(status: int, body: bytes) -> AntiphonError:
     if kind == "exceed_context_size_error":
         window, prompt = error.get("n_ctx"), error.get("n_prompt_tokens")
         return ContextLengthExceeded(
-            f"This model's maximum context length is {window} tokens; the prompt has {prompt}.", param="messages"
+            f"This model's maximum context length is {window} tokens; the prompt has {prompt}.", param=given
         )
     if status == 400:
-        return InvalidRequest(message)
+        return InvalidRequest(message, param=given if "prompt" in message.lower() else None)
     return EngineFailed(message)

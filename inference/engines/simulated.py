@@ -57,7 +57,7 @@ class SimulatedEngine:
         if len(ids) >= self._window:
             raise ContextLengthExceeded(
                 f"This model's maximum context length is {self._window} tokens; the prompt has {len(ids)}.",
-                param="messages",
+                param="messages" if request.prompt is None else "prompt",
             )
         self.running += 1
         try:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from inference.schemas import require_compilable
 from services.common.errors import InvalidRequest
 from services.common.messages import (
     Capabilities,
@@ -60,8 +61,10 @@ class ToolCalling:
         tools = [t for t in request.tools if request.tool_choice.name in (None, t.name)]
         if not tools:
             raise InvalidRequest(f"Tool `{request.tool_choice.name}` is not among the tools.", param="tool_choice")
+        schema = call_schema(tools)
+        require_compilable(schema, "tools")
         answer = _Held()
-        forced = replace(request, tools=tuple(tools), output_schema=call_schema(tools))
+        forced = replace(request, tools=tuple(tools), output_schema=schema)
         async with aclosing(self._inner.generate(forced)) as events:
             async for batch in events:
                 answer.take(batch)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from inference.engines.tool_calling import ToolCalling, call_schema
 from services.common import messages as m
+from services.common.errors import InvalidRequest
 from tests.support.engines import Answer, ask, collect
 
 TOOLS = (m.Tool("get_weather"), m.Tool("get_time"))
@@ -183,3 +184,11 @@ async def test_closing_the_answer_closes_the_engine_at_once() -> None:
     await anext(stream)
     await stream.aclose()
     assert closed == [True]
+
+
+async def test_a_forced_tool_whose_schema_cannot_compile_is_refused_by_the_name_of_its_field() -> None:
+    tools = (m.Tool("f", parameters={"type": "object", "properties": {"a": {"type": "nonsense"}}}),)
+    request = m.GenerationRequest(model="m", tools=tools, tool_choice=m.ToolChoice("required"))
+    with pytest.raises(InvalidRequest) as refused:
+        await collect(ToolCalling(Scripted([""])).generate(request))
+    assert refused.value.param == "tools"
