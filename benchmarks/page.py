@@ -36,6 +36,7 @@ MODEL = "script"
 TOKENS = 1000
 TURNS = 50
 STOPS = 5
+FILES = "performance.getEntriesByType('resource').reduce((sum, r) => sum + r.transferSize * /assets/.test(r.name), 0) / 1000"
 PHONE = {"width": 390, "height": 844}
 OPENED = """async (id) => {
   const nextFrame = () => new Promise(requestAnimationFrame);
@@ -51,7 +52,7 @@ OPENED = """async (id) => {
 
 
 def run() -> None:
-    with scripted({MODEL: answer(TOKENS)}) as script, antiphon(MODEL, **_settings(script)) as us:
+    with scripted({MODEL: answer(TOKENS)}) as script, antiphon(MODEL, None, **_settings(script)) as us:
         _, port, key = us
         with chromium() as browser:
             first_load(browser, port, key)
@@ -88,7 +89,7 @@ def first_load(browser: Browser, port: int, key: str) -> None:
         Figure("requests", traffic.requests, "", most=10),
         Figure("usable composer", plain, "s", most=0.6),
         Figure(f"usable composer at CPU÷{CPU_SLOWER}, 1.6 Mb/s and 150 ms", slow, "s", most=3),
-        Figure("message sent before the list of models has come", _without_models(browser, port, key), "s", most=0.6),
+        Figure("usable, and answered, while no list of models comes", _without_models(browser, port, key), "s", most=0.6),
     ])  # fmt: skip
 
 
@@ -124,6 +125,7 @@ def long_answer(browser: Browser, port: int, key: str, script: Script) -> None:
         page.wait_for_timeout(1500)  # for whatever a page may still ask for behind the reader's back
         first = len(script.requests) - asked
         tasks = page.evaluate("(since) => longTasks.filter((t) => t.startTime > since).map((t) => t.duration)", begun)
+        files = page.evaluate(FILES)
         ask(page, "And then?")
         finished(page)
         page.wait_for_timeout(1500)
@@ -133,6 +135,7 @@ def long_answer(browser: Browser, port: int, key: str, script: Script) -> None:
         Figure("all work of the page's thread", after["TaskDuration"] - before["TaskDuration"], "s"),
         Figure("long tasks (over 50 ms)", len(tasks), "", most=0),
         Figure("the longest of them", max(tasks, default=0), "ms"),
+        Figure("files of the page by then: markdown, highlighter and KaTeX too", files, "KB"),
         Figure("upstream calls of a first message", first, "", most=1),
         Figure("upstream calls of a second message", second, "", most=1),
     ])  # fmt: skip
@@ -193,11 +196,12 @@ def stop(browser: Browser, port: int, key: str) -> None:
             ask(page, f"A long story, please ({number}).")
             page.locator("article[aria-label^=Answer] .prose").nth(number).wait_for()
             until(lambda: _running(port) == 1)
-            page.get_by_role("button", name="Stop", exact=True).click(no_wait_after=True)
-            engine.append(until(lambda: _running(port) == 0))
             began = time.monotonic()
+            page.get_by_role("button", name="Stop", exact=True).click(no_wait_after=True)
+            until(lambda: _running(port) == 0)
+            engine.append(time.monotonic() - began)
             page.get_by_text("You stopped this answer.").nth(number).wait_for()
-            said.append(engine[-1] + time.monotonic() - began)
+            said.append(time.monotonic() - began)
     show(f"Stop (the slowest of {STOPS})", [
         Figure("from the click to the engine's end", max(engine), "s", most=0.3),
         Figure("from the click to the page that says so", max(said), "s"),
@@ -252,6 +256,10 @@ def _serving(home: str, port: int, script: Script) -> Iterator[tuple[Any, list[s
         yield started
 
 
+def _last_message(page: Page) -> dict[str, Any]:
+    return dict(page.request.get(page.url.replace("/c/", "/api/conversations/")).json()["messages"][-1])
+
+
 def killed(browser: Browser, script: Script) -> None:
     """kill -9 of the server in the middle of an answer, and its return."""
     with tempfile.TemporaryDirectory() as home:
@@ -271,14 +279,14 @@ def killed(browser: Browser, script: Script) -> None:
             shown = prose.inner_text()
         with _serving(home, port, script):
             page.get_by_text(re.compile("^Interrupted. The server stopped")).wait_for(timeout=30_000)
-            after = prose.inner_text()
+            after, saved = prose.inner_text(), _last_message(page)
             page.get_by_role("button", name="Continue").click()
             note.wait_for(state="detached")
             finished(page)
-            whole = page.request.get(page.url.replace("/c/", "/api/conversations/")).json()["messages"][-1]
+            whole = _last_message(page)
             context.close()
     show("The server is killed in the middle of an answer", [
         Figure("share of the text shown that stays on screen", float(after.startswith(shown)), "", least=1),
-        Figure("marked as interrupted, by the page and then by the server", 1.0, "", least=1),
+        Figure("marked as interrupted in the conversation too", float(saved["status"] == "interrupted"), "", least=1),
         Figure("Continue makes it whole", float(whole["content"] == answer(TOKENS)), "", least=1),
     ])  # fmt: skip

@@ -84,6 +84,22 @@ async def test_a_message_that_could_not_be_sent_survives_a_reload_and_is_sent_on
     assert [m["content"] for m in await chat.saved() if m["role"] == "user"] == ["First.", "Second, into the void."]
 
 
+async def test_a_message_taken_back_is_in_the_composer_and_the_conversation_in_view(
+    chat: ChatPage, script: Script
+) -> None:
+    script.answers["script"] = "\n\n".join(f"Paragraph {n} of a long answer." for n in range(30))
+    script.interval = 0
+    await chat.ask_whole("First.")
+    await chat.page.route("**/turns", lambda route: route.abort())
+    await chat.ask("Second, into the void.")
+    waiting = chat.page.get_by_role("article", name="You, not sent yet")
+    await waiting.get_by_role("button", name="Edit").click()
+    await expect(chat.composer).to_have_value("Second, into the void.")
+    await expect(chat.composer).to_be_focused()
+    await expect(waiting).to_have_count(0)
+    await expect(chat.prose().get_by_text("Paragraph 29")).to_be_in_viewport()
+
+
 async def test_a_lost_reply_does_not_send_a_message_twice(chat: ChatPage, script: Script) -> None:
     await chat.ask_whole("First.")
 
@@ -115,4 +131,7 @@ async def test_what_was_typed_is_there_after_a_reload_in_each_conversation(chat:
 
 async def test_a_conversation_that_is_gone_says_so(new_chat: NewChat, script: Script) -> None:
     chat = await new_chat(path="/c/conv_00000000000000000000000000000000")
-    await expect(chat.page.get_by_role("main").get_by_role("alert")).to_contain_text("It may have been deleted")
+    trouble = chat.page.get_by_role("main").get_by_role("alert")
+    await expect(trouble).to_contain_text("It may have been deleted")
+    await trouble.get_by_role("button", name="New chat").click()
+    assert await chat.ask_whole("Somewhere else, then.") == "One plain sentence."

@@ -142,8 +142,8 @@ class Chat {
 
   /** Takes the message that could not be sent back into the composer. */
   discard(entry: Unsent): string {
-    outbox.remove(entry.id);
-    this.unsent = this.trouble = null;
+    this.#drop(entry);
+    this.pinned = null;
     return entry.content;
   }
 
@@ -197,6 +197,11 @@ class Chat {
     if (!entry) return;
     const problem = { why: "This message was not sent.", advice: "", retryable: true, waitSeconds: 0 };
     this.trouble = { at: entry.id, problem, retry: () => void this.deliver(entry) };
+  }
+
+  #drop(entry: Unsent): void {
+    outbox.remove(entry.id);
+    this.unsent = this.trouble = null;
   }
 
   async #create(entry: Unsent, epoch: number): Promise<string> {
@@ -257,7 +262,7 @@ class Chat {
     this.settings = { model, system_prompt, parameters };
     this.messages = messages;
     this.problem = null;
-    if (this.unsent && messages.some((message) => message.id === this.unsent?.id)) this.discard(this.unsent);
+    if (this.unsent && messages.some((message) => message.id === this.unsent?.id)) this.#drop(this.unsent);
     const running = messages.find((message) => message.status === "running");
     const stays = messages.some((message) => message.id === this.leaf);
     if (!stays || running) this.leaf = conversation.leaf_id ?? newestLeaf(messages, null);
