@@ -190,5 +190,5 @@ async def test_a_forced_tool_whose_schema_cannot_compile_is_refused_by_the_name_
     tools = (m.Tool("f", parameters={"type": "object", "properties": {"a": {"type": "nonsense"}}}),)
     request = m.GenerationRequest(model="m", tools=tools, tool_choice=m.ToolChoice("required"))
     with pytest.raises(InvalidRequest) as refused:
-        await collect(ToolCalling(Scripted([""])).generate(request))
+        await collect(ToolCalling(Scripted([""])), request)
     assert refused.value.param == "tools"
