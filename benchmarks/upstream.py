@@ -38,7 +38,8 @@ def frame(delta: dict[str, str], finish: str | None = None) -> bytes:
 
 
 FIRST = frame({"role": "assistant", "content": ""})
-TOKEN = frame({"content": " choir"})
+TOKENS = [frame({"content": " choir"}), frame({"content": " sings"})]
+"""Two, because LiteLLM takes a hundred equal chunks for a model that hangs."""
 
 
 def last(tokens: int) -> bytes:
@@ -87,7 +88,7 @@ class Upstream(asyncio.Protocol):
             return
         out = [HEAD, chunked(FIRST)]
         for at in range(0, tokens, WRITE):
-            out += [chunked(TOKEN)] * min(WRITE, tokens - at)
+            out += [chunked(TOKENS[i % 2]) for i in range(min(WRITE, tokens - at))]
             self._transport.write(b"".join(out))
             out = []
         self._end(tokens)
@@ -96,7 +97,7 @@ class Upstream(asyncio.Protocol):
         if not left:
             self._end(tokens)
             return
-        self._transport.write(chunked(TOKEN))
+        self._transport.write(chunked(TOKENS[left % 2]))
         due += INTERVAL
         self._timer = asyncio.get_running_loop().call_at(due, self._pace, due, left - 1, tokens)
 

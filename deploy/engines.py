@@ -16,6 +16,7 @@ from inference.engines.tool_calling import ToolCalling
 from inference.models import ensure, load_catalog, resolve
 from inference.models.progress import shown
 from inference.settings import LlamaCppSettings
+from services.common.lean_http import LeanClient
 from services.common.messages import GenerationRequest, Message, Sampling
 from services.common.ports import Engine
 
@@ -26,32 +27,32 @@ SIMULATED = "simulated"
 async def running_engines(settings: ServeSettings, console: Console) -> AsyncIterator[dict[str, Engine]]:
     """Engines by model name, started and warm; stopped at the end. The first is the default."""
     names = [n.strip() for n in settings.model.split(",") if n.strip()] or [load_catalog().default]
-    # Idle connections are dropped before vLLM's server (5 s) drops them, which would lose a request in the race.
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=4)
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
     engines: dict[str, Engine] = {}
     local: list[LlamaCppEngine] = []
-    session = aiohttp.ClientSession(
-        connector=connector, timeout=timeout, read_bufsize=2**18, cookie_jar=aiohttp.DummyCookieJar(),
-        skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"), auto_decompress=False,
-    )  # fmt: skip
-    async with session:
+    client = LeanClient()
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         try:
             for name in names:
-                model, engine = await _make(name, settings, session, console, local)
+                model, engine = await _make(name, settings, session, client, console, local)
                 engines[model] = engine
             await _warm_up(engines, console)
             yield engines
         finally:
+            client.close()
             await asyncio.gather(*(engine.stop() for engine in local))
 
 
 async def _make(
-    name: str, settings: ServeSettings, session: aiohttp.ClientSession, console: Console, local: list[LlamaCppEngine]
+    name: str,
+    settings: ServeSettings,
+    session: aiohttp.ClientSession,
+    client: LeanClient,
+    console: Console,
+    local: list[LlamaCppEngine],
 ) -> tuple[str, Engine]:
     if settings.upstream_url:
         key = settings.upstream_api_key.get_secret_value() if settings.upstream_api_key else None
-        return name, OpenAIEngine(name, settings.upstream_url, session, api_key=key)
+        return name, OpenAIEngine(name, settings.upstream_url, session, client, api_key=key)
     if name == SIMULATED:
         return name, FanOut(ToolCalling(SimulatedEngine(ttft=0.05, itl=0.02)))
     model = resolve(name)

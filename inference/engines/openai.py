@@ -1,6 +1,6 @@
 """The engine for any OpenAI-compatible server, vLLM included, over pooled keep-alive connections.
 
-aiohttp and typed msgspec decoding, not httpx and not the openai client: see docs/adr/0003-hot-path.md.
+Streams come over the lean client and typed msgspec decoding, what is rare over aiohttp: see docs/adr/0003-hot-path.md.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -8,7 +8,6 @@ from typing import Any
 
 import aiohttp
 import msgspec
-from yarl import URL
 
 from inference.openai_request import generation_body, tokenize_body
 from inference.openai_stream import Translation
@@ -21,10 +20,8 @@ from services.common.errors import (
     Overloaded,
 )
 from services.common.http import sse_batches
+from services.common.lean_http import ConnectionBroken, LeanClient, Target
 from services.common.messages import Capabilities, Event, GenerationRequest, Load, TokenizeRequest, Tokens
-
-_NO_LIMIT = aiohttp.ClientTimeout(total=None, sock_connect=10)
-"""An answer takes as long as it takes; a session's own limit is five minutes unless somebody thought of it."""
 
 
 class _Tokenized(msgspec.Struct):
@@ -40,17 +37,18 @@ class OpenAIEngine:
     """
 
     def __init__(
-        self, model: str, base_url: str, session: aiohttp.ClientSession, *, upstream_model: str | None = None,
-        api_key: str | None = None, context_window: int = 8192,
+        self, model: str, base_url: str, session: aiohttp.ClientSession, client: LeanClient, *,
+        upstream_model: str | None = None, api_key: str | None = None, context_window: int = 8192,
     ):  # fmt: skip
         self.model = model
         self._base = base_url.rstrip("/")
-        # Parsing a URL costs as much as encoding the request.
-        self._urls = {path: URL(self._base + path) for path in ("/chat/completions", "/completions")}
         self._session = session
         self._upstream_model = upstream_model or model
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._headers["Content-Type"] = "application/json"
+        paths = ("/chat/completions", "/completions")
+        self._targets = {path: Target(self._base + path, self._headers) for path in paths}
+        self._client = client
         self._window = context_window
         self._running = 0
 
@@ -59,10 +57,10 @@ class OpenAIEngine:
         translate = Translation(request.n)
         self._running += 1
         try:
-            async with await self._post(self._urls[path], body, timeout=_NO_LIMIT) as response:
-                if response.status != 200:
-                    raise self._refusal(response.status, await response.read())
-                async for batch in sse_batches(response.content):
+            async with self._client.post(self._targets[path], body) as answer:
+                if answer.status != 200:
+                    raise self._refusal(answer.status, await answer.read())
+                async for batch in sse_batches(answer):
                     events: list[Event] = []
                     for _, data in batch:
                         translate.feed(data, events)
@@ -71,7 +69,7 @@ class OpenAIEngine:
             if translate.open:
                 raise EngineFailed(f"The server of {self.model} stopped in the middle of its answer.")
             yield [translate.usage()]
-        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as e:
+        except (ConnectionBroken, aiohttp.ClientError, msgspec.DecodeError) as e:
             raise EngineFailed(f"The server of {self.model} failed: {type(e).__name__}.") from e
         finally:
             self._running -= 1
@@ -79,7 +77,8 @@ class OpenAIEngine:
     async def tokenize(self, request: TokenizeRequest) -> Tokens:
         url = self._base.removesuffix("/v1") + "/tokenize"
         try:
-            async with await self._post(url, tokenize_body(self._upstream_model, request)) as response:
+            body = tokenize_body(self._upstream_model, request)
+            async with self._session.post(url, data=body, headers=self._headers) as response:
                 found = msgspec.json.decode(await response.read(), type=_Tokenized)
                 return Tokens(found.count, found.tokens)
         except (aiohttp.ClientError, TimeoutError) as e:
@@ -119,15 +118,6 @@ class OpenAIEngine:
                 return list((await response.json())["data"])
         except (aiohttp.ClientError, TimeoutError, KeyError, TypeError, ValueError) as e:
             raise EngineFailed(f"The server of {self.model} cannot be reached: {type(e).__name__}.") from e
-
-    async def _post(self, url: str | URL, body: bytes, **options: Any) -> aiohttp.ClientResponse:
-        try:
-            return await self._session.post(url, data=body, headers=self._headers, **options)
-        except aiohttp.ClientConnectorError:
-            raise
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            # Most likely a pooled connection that the server was just closing: once more, then it is a failure.
-            return await self._session.post(url, data=body, headers=self._headers, **options)
 
     def _refusal(self, status: int, body: bytes) -> AntiphonError:
         try:

@@ -8,7 +8,7 @@ iterator on the other side, so cancellation crosses processes by itself.
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Any, Protocol, TypeVar, cast, get_type_hints
 
 import aiohttp
 import msgspec
@@ -122,7 +122,13 @@ class Peer:
         return Overloaded(f"The service at {self._base} cannot be reached: {type(cause).__name__}.", retry_after=1)
 
 
-async def sse_batches(content: aiohttp.StreamReader) -> AsyncIterator[list[tuple[bytes, bytes]]]:
+class Readable(Protocol):
+    async def readany(self) -> bytes:
+        """What has come since the last call; b"" at the end."""
+        ...
+
+
+async def sse_batches(content: Readable) -> AsyncIterator[list[tuple[bytes, bytes]]]:
     """(event, data) of every SSE `data:` line, those of one read together. Comments and other fields are dropped."""
     event = rest = b""
     while chunk := await content.readany():

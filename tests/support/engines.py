@@ -23,6 +23,7 @@ from inference.supervisor import Supervisor
 from services.common import messages as m
 from services.common.errors import AntiphonError
 from services.common.http import Peer
+from services.common.lean_http import LeanClient
 from services.common.ports import Engine
 from tests.support.http import served
 
@@ -232,14 +233,14 @@ async def openai_subject(folder: Path) -> AsyncIterator[Subject]:
     try:
         async with aiohttp.ClientSession() as session:
             url, key = await upstream.url(), "a key for tests"
-            engine = OpenAIEngine(MODEL, f"{url}/v1", session, api_key=key, context_window=WINDOW)
+            engine = OpenAIEngine(MODEL, f"{url}/v1", session, LeanClient(), api_key=key, context_window=WINDOW)
 
             async def running() -> int:
                 async with session.get(f"{url}/slots", headers={"Authorization": f"Bearer {key}"}) as response:
                     return sum(slot["is_processing"] for slot in await response.json())
 
             yield Subject(
-                engine, running, OpenAIEngine(MODEL, f"{NOWHERE}/v1", session),
+                engine, running, OpenAIEngine(MODEL, f"{NOWHERE}/v1", session, LeanClient()),
                 exact_tokens=False, forces_tools=False, hears_us_while_reading=False, checks_schemas=False,
             )  # fmt: skip
     finally:
