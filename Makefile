@@ -6,7 +6,6 @@ BIN := $(VENV)/bin
 WEB := gateway/web
 PORT ?= 8000
 MODEL ?=
-export ANTIPHON_HOME
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test check bench web docs lock clean machine

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 import uvloop
+from pydantic import ValidationError
 
 from deploy.keys_cli import app as keys_app
 from deploy.models_cli import app as models_app
@@ -45,7 +46,13 @@ def serve(
 
 
 def main() -> None:
-    app()
+    try:
+        app()
+    except ValidationError as e:
+        first = e.errors()[0]
+        name = "_".join(str(part) for part in first["loc"]).upper()
+        typer.echo(f"antiphon: the setting ANTIPHON_{name} cannot be used: {first['msg']}", err=True)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,13 @@ def test_only_names_with_our_prefix_count(monkeypatch: pytest.MonkeyPatch) -> No
     assert Some().sample_port == 1
 
 
-@pytest.mark.parametrize("value", ["0", "x", ""])
+def test_an_empty_variable_is_an_unset_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTIPHON_SAMPLE_PORT", "")
+    monkeypatch.setenv("ANTIPHON_SAMPLE_NAME", "")
+    assert Some() == Some(sample_port=1, sample_name="default")
+
+
+@pytest.mark.parametrize("value", ["0", "x"])
 def test_a_value_that_cannot_be_is_refused_by_name(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTIPHON_SAMPLE_PORT", value)
     with pytest.raises(ValidationError) as refusal:
