@@ -107,9 +107,10 @@ async def test_closing_the_stream_stops_nothing(edge: Gateway, engine: ScriptedE
 async def test_a_failed_turn_ends_with_the_error_and_the_message(edge: Gateway, engine: ScriptedEngine) -> None:
     answer = (await start(edge, content="Hi"))["answer"]
     engine.say(TextDelta(0, "Half"))
+    stream = edge.call(f"/api/turns/{answer['id']}/events", method="GET")
+    await until(lambda: b"Half" in stream.data)  # it follows; what comes later finds the turn ended
     engine.fail(EngineFailed("It died."))
-    stream = await edge.call(f"/api/turns/{answer['id']}/events", method="GET").done()
-    _, last = events(stream)[-1]
+    _, last = events(await stream.done())[-1]
     assert last["error"]["code"] == "engine_failed"
     assert (last["message"]["status"], last["message"]["content"]) == ("interrupted", "Half")
 
