@@ -1,0 +1,21 @@
+"""docs/settings.md names every setting, and none that is not there."""
+
+import re
+from pathlib import Path
+
+from deploy.settings import ServeSettings
+from gateway.settings import GatewaySettings
+from inference.models.settings import ModelSettings
+from inference.settings import LlamaCppSettings
+from safety.settings import SafetySettings
+
+ROOT = Path(__file__).parents[2]
+ALL = (ServeSettings, GatewaySettings, ModelSettings, LlamaCppSettings, SafetySettings)
+
+
+def test_every_setting_is_documented_and_every_documented_one_exists() -> None:
+    rows = [
+        line.split("|")[1] for line in (ROOT / "docs/settings.md").read_text().splitlines() if line.startswith("| `")
+    ]
+    documented = {name.lower() for row in rows for name in re.findall(r"`([A-Z_]+)`", row)}
+    assert documented == {field for settings in ALL for field in settings.model_fields}
