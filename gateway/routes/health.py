@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from gateway.ports import GatewayPorts
 from services.common.errors import Overloaded
-from services.common.telemetry import ENGINE_RUNNING, ENGINE_UP
+from services.common.telemetry import ENGINE_RUNNING, ENGINE_UP, ENGINE_WAITING
 
 
 def router(ports: GatewayPorts) -> APIRouter:
@@ -35,6 +35,7 @@ def router(ports: GatewayPorts) -> APIRouter:
             load = await engine.load()
             ENGINE_UP.labels(worker).set(load.healthy)
             ENGINE_RUNNING.labels(worker).set(load.running)
+            ENGINE_WAITING.labels(worker).set(load.waiting)
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
     return routes

@@ -88,6 +88,7 @@ class LlamaCppEngine:
         command = [sys.executable, "-m", "inference.engines.llama_server", json.dumps(options)]
         self.supervisor = Supervisor(model, command, log_file, {"LLAMA_SERVER_KEY": key})
         self._shows_tools = True
+        self._asked = 0
 
     async def start(self) -> None:
         await self.supervisor.start(self._start_timeout)
@@ -109,6 +110,7 @@ class LlamaCppEngine:
         body = _parameters(request.sampling) | {"prompt": prompt}
         if request.output_schema is not None:
             body["json_schema"] = compact(request.output_schema)
+        self._asked += 1
         try:
             async with await self._post("/completion", body, given, timeout=_NO_LIMIT) as response:
                 finished = False
@@ -122,6 +124,8 @@ class LlamaCppEngine:
                     raise await self._failure("stopped in the middle of its answer")
         except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as e:
             raise await self._failure(f"failed: {type(e).__name__}") from e
+        finally:
+            self._asked -= 1
 
     async def tokenize(self, request: TokenizeRequest) -> Tokens:
         text = request.text
@@ -143,7 +147,8 @@ class LlamaCppEngine:
                 slots = msgspec.json.decode(await response.read(), type=list[_Slot])
         except (AntiphonError, aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as e:
             return Load(healthy=False, detail=str(e) or type(e).__name__)
-        return Load(healthy=True, running=sum(slot.is_processing for slot in slots))
+        running = sum(slot.is_processing for slot in slots)
+        return Load(healthy=True, running=running, waiting=max(0, self._asked - running))
 
     async def _render(self, messages: Sequence[Message], tools: Sequence[Tool], continue_last: bool) -> str:
         shown = list(messages)

@@ -21,6 +21,7 @@ TTFT = Histogram(
 )  # fmt: skip
 TOKENS = Counter("antiphon_tokens", "Tokens, by kind: prompt, cached, completion", ["model", "kind"])
 ENGINE_RUNNING = Gauge("antiphon_engine_running", "Generations in the engine, by its own count", ["worker"])
+ENGINE_WAITING = Gauge("antiphon_engine_waiting", "Generations that wait for a place in the engine", ["worker"])
 ENGINE_UP = Gauge("antiphon_engine_up", "1 if the engine answers", ["worker"])
 ENGINE_RESTARTS = Counter("antiphon_engine_restarts", "Times the supervisor started an engine again", ["worker"])
 

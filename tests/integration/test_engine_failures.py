@@ -50,6 +50,17 @@ async def test_load_tells_of_a_dead_engine_and_of_its_return(tmp_path: Path) -> 
                 await asyncio.sleep(0.05)
 
 
+async def test_load_tells_how_many_wait_when_there_are_more_than_slots(tmp_path: Path) -> None:
+    async with llama_engine(tmp_path / "log") as engine:
+        many = [asyncio.create_task(collect(engine, ask(max_tokens=40))) for _ in range(12)]
+        async with asyncio.timeout(BACK_S):
+            while not (load := await engine.load()).waiting or not load.running:
+                await asyncio.sleep(0.01)
+        assert load.running + load.waiting <= 12
+        await asyncio.gather(*many)
+        assert await engine.load() == m.Load(healthy=True)
+
+
 async def test_a_refused_request_harms_nobody_else(tmp_path: Path) -> None:
     async with llama_engine(tmp_path / "log") as engine:
         pid = engine.supervisor.pid
