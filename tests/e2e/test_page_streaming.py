@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from benchmarks.page_upstream import Script
 from tests.e2e.chat_page import ChatPage
@@ -112,6 +112,26 @@ async def test_another_answer_stands_beside_the_first(chat: ChatPage, script: Sc
     await expect(chat.prose()).to_have_text("The first answer.")
     await expect(chat.answers).to_contain_text("1/2")
     await chat.page.reload()
+    await expect(chat.prose()).to_have_text("The first answer.")
+
+
+async def test_the_chosen_branch_survives_a_reload_that_overtakes_it(chat: ChatPage, script: Script) -> None:
+    async def hold(route: Route) -> None:
+        await (route.abort() if route.request.method == "PATCH" else route.continue_())
+
+    script.answers["script"] = "The first answer."
+    await chat.ask_whole("Answer twice.")
+    script.answers["script"] = "The second answer."
+    await chat.tool("Write another answer").click()
+    await expect(chat.prose()).to_have_text("The second answer.")
+    await chat.finished()
+    await chat.page.route("**/api/conversations/*", hold)
+    await chat.tool("Previous version").click()
+    await chat.page.reload()
+    await expect(chat.prose()).to_have_text("The first answer.")
+    await chat.page.unroute("**/api/conversations/*")
+    async with chat.page.expect_request(lambda r: r.method == "PATCH"):
+        await chat.page.reload()
     await expect(chat.prose()).to_have_text("The first answer.")
 
 

@@ -1,3 +1,4 @@
+import { branch } from "./branch";
 import { announcer } from "./announcer.svelte";
 import { api, ApiError } from "./api";
 import { drafts } from "./drafts";
@@ -177,7 +178,7 @@ class Chat {
   /** Shows the branch of this sibling and remembers it on the server. */
   choose(sibling: string): void {
     this.leaf = newestLeaf(this.messages, sibling);
-    if (this.id) void api.patchConversation(this.id, { leaf_id: this.leaf }).catch(() => {});
+    if (this.id && this.leaf) void branch.choose(this.id, this.leaf);
   }
 
   /** Before the first message the settings wait here and go with it. */
@@ -244,6 +245,7 @@ class Chat {
     if (user) this.#put(user);
     this.#put(answer);
     this.leaf = answer.id;
+    branch.forget();
     this.unsent = null;
     const known = library.items.find((item) => item.id === this.id);
     if (known) library.upsert({ ...known, updated: answer.created });
@@ -266,6 +268,11 @@ class Chat {
     const running = messages.find((message) => message.status === "running");
     const stays = messages.some((message) => message.id === this.leaf);
     if (!stays || running) this.leaf = conversation.leaf_id ?? newestLeaf(messages, null);
+    const chosen = branch.pending(conversation.id);
+    if (chosen && !running && messages.some((message) => message.id === chosen)) {
+      this.leaf = chosen;
+      void branch.choose(conversation.id, chosen);
+    }
     const { live } = this;
     if (live && !live.lost && live.id === running?.id) return;
     const followed = messages.find((message) => message.id === live?.id);
