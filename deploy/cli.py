@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 import uvloop
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from deploy.keys_cli import app as keys_app
 from deploy.models_cli import app as models_app
@@ -52,6 +53,9 @@ def main() -> None:
         first = e.errors()[0]
         name = "_".join(str(part) for part in first["loc"]).upper()
         typer.echo(f"antiphon: the setting ANTIPHON_{name} cannot be used: {first['msg']}", err=True)
+        sys.exit(2)
+    except SettingsError as e:
+        typer.echo(f"antiphon: a setting cannot be read: {e}", err=True)
         sys.exit(2)
 
 

@@ -16,6 +16,7 @@ from tempfile import mkstemp
 from typing import Any
 
 import uvicorn
+from filelock import FileLock, Timeout
 from rich.console import Console
 
 import services.accounts.store as account_store
@@ -38,7 +39,7 @@ from services.chat.generation import Generation
 from services.chat.runner import TurnRunner
 from services.chat.turn import TurnEngine
 from services.chat.turn_log import FileTurnLog
-from services.common.errors import AntiphonError, Forbidden
+from services.common.errors import AntiphonError, Conflict, Forbidden, InvalidRequest
 from services.common.messages import ApiKey, ModelCard, NewKey
 from services.common.ports import Embedder, Engine
 from services.common.sql import migrate, open_database
@@ -59,11 +60,17 @@ class Installation:
         self.database = open_database(settings.database)
 
     async def open(self) -> AccountService:
+        """Errors: `InvalidRequest` for a folder, `Overloaded` for a database that cannot be used."""
         home = self._settings.home
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.umask(0o077)  # conversations are in these files
+        try:
+            home.mkdir(parents=True, exist_ok=True, mode=0o700)
+            pepper = self.pepper()
+        except OSError as e:
+            raise InvalidRequest(f"The data folder {home} cannot be used: {e.strerror}.") from e
         await migrate(self.database, "conversations", conversation_store.MIGRATIONS)
         await migrate(self.database, "accounts", account_store.MIGRATIONS)
-        return AccountService(account_store.AccountStore(self.database), self.pepper())
+        return AccountService(account_store.AccountStore(self.database), pepper)
 
     def pepper(self) -> bytes:
         """Made once; whoever has the database but not this file cannot test a guessed key."""
@@ -92,7 +99,7 @@ async def platform(settings: ServeSettings, console: Console) -> AsyncIterator[t
         installation = Installation(settings)
         accounts = await installation.open()
         stack.push_async_callback(installation.database.dispose)
-        key = await first_key(accounts)
+        stack.enter_context(_alone_in(settings.home))
         engines = await stack.enter_async_context(running_engines(settings, console))
         embedder = await _embedder(settings, console)
         store = ConversationStore(installation.database)
@@ -107,12 +114,27 @@ async def platform(settings: ServeSettings, console: Console) -> AsyncIterator[t
             SessionTokens(account_store.AccountStore(installation.database), installation.pepper())
         )
         default = next(iter(engines))
+        key = await first_key(accounts)  # last: a start that fails would have made it for nobody to see
         yield GatewayPorts(
             auth=Authenticator(CachedAccounts(accounts), sessions, open_to_all=settings.no_auth), sessions=sessions,
             router=router, turns=turns, embedder=embedder, conversations=conversations, messages=messages, runner=runner,
             conversation_turns=ConversationTurns(conversations, messages, generation, runner, default),
             health=Health(engines=engines, started=True), default_model=default, signin_token=secrets.token_urlsafe(32),
         ), key  # fmt: skip
+
+
+@contextmanager
+def _alone_in(home: Path) -> Iterator[None]:
+    """Errors: `Conflict` while another server uses the data folder, whose turns it would take for dead."""
+    lock = FileLock(home / "lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise Conflict(f"Another server uses the data folder {home}. Stop it, or set ANTIPHON_HOME.") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 async def _embedder(settings: ServeSettings, console: Console) -> Embedder:
@@ -148,7 +170,8 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            announce(self.config.host, self.servers[0].sockets[0].getsockname()[1], self._ports, self._key)
+            port = (sockets or self.servers[0].sockets)[0].getsockname()[1]
+            announce(self.config.host, port, self._ports, self._key)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -171,9 +194,13 @@ async def serve(settings: ServeSettings) -> None:
         raise Forbidden(f"--no-auth is only allowed on a loopback address, and {settings.host} is none.")
     configure_logging(settings.log_level)
     if settings.otlp_endpoint:
-        configure_tracing(settings.otlp_endpoint, "antiphon")
+        try:
+            configure_tracing(settings.otlp_endpoint, "antiphon")
+        except ImportError:
+            raise InvalidRequest("ANTIPHON_OTLP_ENDPOINT needs the `telemetry` extra.") from None
     console = Console(stderr=True)
     gateway = GatewaySettings()
+    listener = _bound(settings.host, settings.port)
     async with platform(settings, console) as (ports, key):
         config = uvicorn.Config(
             create_app(ports, gateway, WEB_DIST), host=settings.host, port=settings.port, lifespan="off",
@@ -186,9 +213,22 @@ async def serve(settings: ServeSettings) -> None:
         gc.freeze()
         gc.set_threshold(10_000, 20, 50)
         server = _Server(config, ports, key)
-        await server.serve()
+        await server.serve([listener])
         console.print("Stopping …")
         await ports.runner.drain(0.0 if server.force_exit else gateway.drain_timeout)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """Before anything is started: a port that is taken must cost no model's loading. Nobody can connect yet."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as e:
+        listener.close()
+        raise Conflict(f"Cannot listen on {host} port {port}: {e.strerror}. Choose others with HOST and PORT.") from e
+    return listener
 
 
 def _is_loopback(host: str) -> bool:
@@ -203,7 +243,8 @@ def announce(host: str, port: int, ports: GatewayPorts, key: ApiKey) -> None:
     host = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104 (read, not bound)
     base = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     open_to_all = ports.auth.open_to_all
-    secret = key.secret or "$ANTIPHON_API_KEY"
+    # Double quotes: the shell must put the variable's value in.
+    authorization = "" if open_to_all else f' -H "Authorization: Bearer {key.secret or "$ANTIPHON_API_KEY"}"'
     shown_key = key.secret or f"sk-…{key.hint}, shown when it was made; `antiphon keys create` makes another"
     body = (
         f'{{"model": "{ports.default_model}", "stream": true, "messages": [{{"role": "user", "content": "Hello!"}}]}}'
@@ -212,7 +253,6 @@ def announce(host: str, port: int, ports: GatewayPorts, key: ApiKey) -> None:
     print(f"URL:     {base}/{signed_in}")
     print(f"API key: {'none needed (--no-auth)' if open_to_all else shown_key}")
     print(
-        f"Try:     curl -N {base}/v1/chat/completions -H 'Authorization: Bearer {secret}'"
-        f" -H 'Content-Type: application/json' -d '{body}'",
+        f"Try:     curl -N {base}/v1/chat/completions{authorization} -H 'Content-Type: application/json' -d '{body}'",
         flush=True,
     )

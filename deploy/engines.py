@@ -16,6 +16,7 @@ from inference.engines.tool_calling import ToolCalling
 from inference.models import ensure, load_catalog, resolve
 from inference.models.progress import shown
 from inference.settings import LlamaCppSettings
+from services.common.errors import InvalidRequest
 from services.common.lean_http import LeanClient
 from services.common.messages import GenerationRequest, Message, Sampling
 from services.common.ports import Engine
@@ -56,11 +57,17 @@ async def _make(
     if name == SIMULATED:
         return name, FanOut(ToolCalling(SimulatedEngine(ttft=0.05, itl=0.02)))
     model = resolve(name)
+    if model.kind != "chat":
+        raise InvalidRequest(f"{model.name} is an embedding model; MODEL names models to chat with.")
     with shown(console) as progress:
         paths = await asyncio.to_thread(ensure, model, progress)
+    path = paths[model.files[0].name]
+    with path.open("rb") as weights:
+        if weights.read(4) != b"GGUF":
+            raise InvalidRequest(f"{path} is not a GGUF file, which the embedded engine needs.")
     console.print(f"Starting the engine for {model.name} …")
     engine = LlamaCppEngine(
-        model.name, paths[model.files[0].name], LlamaCppSettings(), settings.home / "logs" / f"{model.name}.log", session,
+        model.name, path, LlamaCppSettings(), settings.home / "logs" / f"{model.name}.log", session,
         model.context_length,
     )  # fmt: skip
     local.append(engine)

@@ -1,6 +1,7 @@
 """Settings of the embedded default."""
 
 from pathlib import Path
+from typing import Literal
 
 from platformdirs import user_data_path
 from pydantic import Field, SecretStr
@@ -25,7 +26,7 @@ class ServeSettings(Settings):
         None, description="PostgreSQL (postgresql+asyncpg://…) instead of SQLite in `home`."
     )
     no_auth: bool = Field(False, description="Ask for no key. Refused unless `host` is a loopback address.")
-    log_level: str = "warning"
+    log_level: Literal["debug", "info", "warning", "error"] = "warning"
     otlp_endpoint: str | None = Field(None, description="OTLP/HTTP endpoint for traces; none are made without it.")
 
     @property

@@ -10,7 +10,7 @@ client = OpenAI(
 )
 model = client.models.list().data[0].id
 history: list[ChatCompletionMessageParam] = []
-while question := input("\n> "):
+while question := input("\nYou (an empty line ends): "):
     history.append({"role": "user", "content": question})
     answer = ""
     for chunk in client.chat.completions.create(model=model, messages=history, stream=True):

@@ -75,7 +75,9 @@ async def _invalid(_: Request, error: Exception) -> Response:
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
-        return _response(MethodNotAllowed(f"{request.method} is not allowed here."))
+        refusal = MethodNotAllowed(f"{request.method} is not allowed here.")
+        refusal.allowed = (error.headers or {}).get("Allow", "GET")
+        return _response(refusal)
     if error.status_code == 404:
         return _response(NotFound(f"There is nothing at {request.method} {request.url.path}."))
     return _response(InvalidRequest(str(error.detail)))

@@ -53,6 +53,8 @@ class Edge:
                 self._protect_loopback(exchange)
             handler = self._hot.get(scope["path"])
             if handler is None:
+                if scope["method"] == "HEAD":
+                    scope = {**scope, "method": "GET"}  # the server leaves the body out
                 await self._app(scope, await _checked(receive, exchange), _named(send, exchange))
                 return
             if scope["method"] != "POST":

@@ -12,7 +12,7 @@ from typing import Any, cast
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway.settings import GatewaySettings
-from services.common.errors import AntiphonError, InvalidRequest, TooLarge
+from services.common.errors import AntiphonError, InvalidRequest, MethodNotAllowed, TooLarge
 from services.common.messages import Principal
 
 Headers = list[tuple[bytes, bytes]]
@@ -167,6 +167,11 @@ class Exchange:
 
 
 def error_headers(error: AntiphonError) -> Headers:
-    if error.retry_after is None:
-        return []
-    return [(b"retry-after", b"%d" % max(1, round(error.retry_after)))]
+    headers: Headers = []
+    if error.retry_after is not None:
+        headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after))))
+    if isinstance(error, MethodNotAllowed):
+        headers.append((b"allow", error.allowed.encode()))
+    if error.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    return headers

@@ -45,7 +45,7 @@ class CreateConversation(Wire):
 
 
 class PatchConversation(Wire):
-    title: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    title: Annotated[str, Field(max_length=200, pattern=r"\S")] | None = None
     model: Model | None = None
     system_prompt: Prompt | None = None
     parameters: Parameters | None = None

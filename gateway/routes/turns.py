@@ -25,7 +25,7 @@ MessageId = Annotated[str, Field(pattern=r"^msg_[0-9a-f]{32}$")]
 
 
 class TurnBody(Wire):
-    content: Annotated[str, Field(min_length=1, max_length=1_000_000)] | None = None
+    content: Annotated[str, Field(max_length=1_000_000, pattern=r"\S")] | None = None
     parent_id: MessageId | None = None
     id: MessageId | None = None
     regenerate: MessageId | None = None

@@ -74,6 +74,8 @@ class ModelNotFound(NotFound):
 
 class MethodNotAllowed(AntiphonError):
     status, type, code = 405, "invalid_request_error", "method_not_allowed"
+    allowed = "POST"
+    """The methods of the route, as the Allow header lists them."""
 
 
 class Conflict(AntiphonError):

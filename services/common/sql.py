@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from services.common.errors import Overloaded
+from services.common.errors import InvalidRequest, Overloaded
 from services.common.telemetry import log
 
 PASSING_SQLSTATES = ("08", "53", "57")
@@ -20,7 +20,9 @@ PASSING_SQLSTATES = ("08", "53", "57")
 
 
 def open_database(url: str) -> AsyncEngine:
-    """`sqlite+aiosqlite:///path` or `postgresql+asyncpg://…`."""
+    """`sqlite+aiosqlite:///path` or `postgresql+asyncpg://…`. Errors: `InvalidRequest` for any other."""
+    if not url.startswith(("sqlite+aiosqlite://", "postgresql+asyncpg://")):
+        raise InvalidRequest("A database URL begins with sqlite+aiosqlite:// or postgresql+asyncpg://.")
     if not url.startswith("sqlite"):
         return create_async_engine(url, pool_pre_ping=True, pool_size=10, max_overflow=20, hide_parameters=True)
     engine = create_async_engine(url, connect_args={"timeout": 30}, hide_parameters=True)
@@ -73,8 +75,9 @@ def _passing(error: DBAPIError) -> bool:
 
 async def migrate(engine: AsyncEngine, component: str, scripts: Path) -> None:
     """Run the component's Alembic revisions in `scripts`; each component keeps a version table of its own."""
-    async with engine.begin() as connection:
-        await connection.run_sync(_upgrade, component, scripts)
+    with _failures_told():
+        async with engine.begin() as connection:
+            await connection.run_sync(_upgrade, component, scripts)
 
 
 def _upgrade(connection: Connection, component: str, scripts: Path) -> None:

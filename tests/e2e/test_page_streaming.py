@@ -31,7 +31,7 @@ async def test_a_message_streams_and_is_there_after_a_reload(
     assert COUNT.startswith(early)
     assert len(early) < len(COUNT)
     assert await chat.text() == COUNT
-    assert re.search(r"\d+ tokens/s · first token", await chat.answers.inner_text())
+    await expect(chat.answers).to_contain_text(re.compile(r"\d+ tokens/s · first token"))
     await expect(chat.page).to_have_title("Count for me, please. · Antiphon")
     await chat.page.reload()
     await expect(chat.prose()).to_have_text(COUNT)

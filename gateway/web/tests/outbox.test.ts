@@ -41,3 +41,12 @@ it("keeps drafts by conversation", () => {
   drafts.set("conv_1", "");
   expect(localStorage.getItem("antiphon.draft.conv_1")).toBeNull();
 });
+
+it("drops what was to go into a deleted conversation, and nothing else", () => {
+  const [gone, stays] = [entry("conv_1"), entry("conv_2")];
+  outbox.put(gone);
+  outbox.put(stays);
+  outbox.removeOf("conv_1");
+  expect(outbox.get(gone.id)).toBeNull();
+  expect(outbox.get(stays.id)?.id).toBe(stays.id);
+});

@@ -127,7 +127,7 @@ class Chat {
       if (epoch === this.#epoch) this.#accept(started);
     } catch (error) {
       if (epoch !== this.#epoch) return;
-      const waiting = outbox.of(this.id) ?? entry;
+      const waiting = outbox.get(entry.id) ?? entry;
       this.unsent = waiting;
       this.#fail(entry.id, error, () => void this.deliver(waiting));
     } finally {

@@ -44,6 +44,7 @@ class Library {
 
   async remove(id: string): Promise<void> {
     await api.deleteConversation(id);
+    outbox.removeOf(id);
     drafts.set(id, "");
     this.items = this.items.filter((item) => item.id !== id);
   }

@@ -24,10 +24,15 @@ export const outbox = {
   all: (): Unsent[] => load<Unsent[]>(KEY, []),
   of: (conversation: string | null): Unsent | null =>
     outbox.all().find((entry) => entry.conversation === conversation) ?? null,
+  get: (id: string): Unsent | null => outbox.all().find((entry) => entry.id === id) ?? null,
   put(entry: Unsent): void {
     save(KEY, [...outbox.all().filter((other) => other.id !== entry.id), entry]);
   },
   remove(id: string): void {
     save(KEY, outbox.all().filter((entry) => entry.id !== id));
+  },
+  /** What was to go into a conversation that is no more. */
+  removeOf(conversation: string): void {
+    save(KEY, outbox.all().filter((entry) => entry.conversation !== conversation));
   },
 };

@@ -16,7 +16,7 @@ const DEFINITION =
 const TAG = /<[a-z][^>]*>/gi;
 const HANDLER = /([\s"'/])(on\w+\s*=)/gi;
 
-const marked = new Marked({ gfm: true });
+const marked = new Marked({ gfm: true, breaks: true });
 marked.use({
   extensions: [mathsBlock, mathsInline],
   tokenizer: {
