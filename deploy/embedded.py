@@ -1,6 +1,5 @@
 """Everything in one process: the default. Its parts are those of the distributed roots; only the wiring differs."""
 
-import asyncio
 import gc
 import os
 import secrets
@@ -21,15 +20,14 @@ from rich.console import Console
 
 import services.accounts.store as account_store
 import services.conversations.store as conversation_store
-from deploy.engines import running_engines
+from deploy.engines import pulled, running_engines
 from deploy.settings import ServeSettings
 from gateway.app import create_app
 from gateway.auth import LOCAL, Authenticator
 from gateway.connection import Connection
 from gateway.ports import GatewayPorts, Health
 from gateway.settings import GatewaySettings
-from inference.models import ensure, resolve
-from inference.models.progress import shown
+from inference.models import resolve
 from safety.policy import PhraseScreen
 from safety.settings import SafetySettings
 from services.accounts.cache import CachedAccounts, CachedSessions
@@ -140,8 +138,7 @@ def _alone_in(home: Path) -> Iterator[None]:
 async def _embedder(settings: ServeSettings, console: Console) -> Embedder:
     try:
         model = resolve(settings.embedding_model)
-        with shown(console) as progress:
-            paths = await asyncio.to_thread(ensure, model, progress)
+        paths = await pulled(model, console)
     except AntiphonError as e:
         console.print(f"No embeddings: {e.message}")
         return NoEmbedder(f"This server has no embedding model. {e.message}")

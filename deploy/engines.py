@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 from rich.console import Console
@@ -13,7 +14,7 @@ from inference.engines.llama_cpp import LlamaCppEngine
 from inference.engines.openai import OpenAIEngine
 from inference.engines.simulated import SimulatedEngine
 from inference.engines.tool_calling import ToolCalling
-from inference.models import ensure, load_catalog, resolve
+from inference.models import Model, ensure, load_catalog, resolve
 from inference.models.progress import shown
 from inference.settings import LlamaCppSettings
 from services.common.errors import InvalidRequest
@@ -59,9 +60,7 @@ async def _make(
     model = resolve(name)
     if model.kind != "chat":
         raise InvalidRequest(f"{model.name} is an embedding model; MODEL names models to chat with.")
-    with shown(console) as progress:
-        paths = await asyncio.to_thread(ensure, model, progress)
-    path = paths[model.files[0].name]
+    path = (await pulled(model, console))[model.files[0].name]
     with path.open("rb") as weights:
         if weights.read(4) != b"GGUF":
             raise InvalidRequest(f"{path} is not a GGUF file, which the embedded engine needs.")
@@ -73,6 +72,12 @@ async def _make(
     local.append(engine)
     await engine.start()
     return model.name, FanOut(ToolCalling(engine))
+
+
+async def pulled(model: Model, console: Console) -> dict[str, Path]:
+    """The model's files by name, fetched with progress where they are missing. Errors: `ModelUnavailable`."""
+    with shown(console) as progress:
+        return await asyncio.to_thread(ensure, model, progress)
 
 
 async def _warm_up(engines: dict[str, Engine], console: Console) -> None:

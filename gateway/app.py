@@ -1,7 +1,5 @@
 """create_app(ports): the edge, its routes and its handlers."""
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,6 @@ from gateway.settings import GatewaySettings
 from services.common.errors import AntiphonError, InternalError, InvalidRequest, MethodNotAllowed, NotFound
 from services.common.telemetry import log
 
-Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 HOT_BODIES: dict[str, tuple[type[Wire], str]] = {
     "/v1/chat/completions": (ChatRequest, "Create a chat completion, streamed or whole"),
     "/v1/completions": (CompletionRequest, "Complete a prompt, streamed or whole"),
@@ -34,13 +31,9 @@ HOT_BODIES: dict[str, tuple[type[Wire], str]] = {
 }
 
 
-def create_app(
-    ports: GatewayPorts, settings: GatewaySettings, web_dist: Path, lifespan: Lifespan | None = None
-) -> ASGIApp:
+def create_app(ports: GatewayPorts, settings: GatewaySettings, web_dist: Path) -> ASGIApp:
     """web_dist: the built chat page; its absence is said on the page, and costs the API nothing."""
-    app = FastAPI(
-        title="Antiphon", version="0.1.0", docs_url=None, redoc_url=None, openapi_url="/openapi.json", lifespan=lifespan
-    )
+    app = FastAPI(title="Antiphon", version="0.1.0", docs_url=None, redoc_url=None, openapi_url="/openapi.json")
     for router in (
         models.router(ports), health.router(ports), session.router(ports), conversations.router(ports),
         turns.router(ports, settings), web.router(web_dist),

@@ -1,5 +1,6 @@
 """A generation as the body of a request to an OpenAI-compatible server."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ def generation_body(model: str, request: GenerationRequest) -> tuple[str, bytes]
     if request.sampling.logprobs is not None:
         body |= {"logprobs": True, "top_logprobs": request.sampling.logprobs}
     if request.tools and request.tool_choice.mode != "none":
-        body["tools"] = [{"type": "function", "function": _function(t)} for t in request.tools]
+        body["tools"] = _tools(request.tools)
         body["tool_choice"] = _tool_choice(request.tool_choice)
         body["parallel_tool_calls"] = request.parallel_tool_calls
     if request.continue_last:
@@ -37,7 +38,7 @@ def tokenize_body(model: str, request: TokenizeRequest) -> bytes:
     else:
         body["messages"] = [_message(m) for m in request.messages]
         if request.tools:
-            body["tools"] = [{"type": "function", "function": _function(t)} for t in request.tools]
+            body["tools"] = _tools(request.tools)
     return msgspec.json.encode(body)
 
 
@@ -65,6 +66,10 @@ def _message(m: Message) -> dict[str, Any]:
     if m.tool_call_id:
         out["tool_call_id"] = m.tool_call_id
     return out
+
+
+def _tools(tools: Sequence[Tool]) -> list[dict[str, Any]]:
+    return [{"type": "function", "function": _function(t)} for t in tools]
 
 
 def _function(t: Tool) -> dict[str, Any]:
