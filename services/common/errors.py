@@ -3,12 +3,14 @@
 AntiphonError
  ├─ InvalidRequest 400 ── ContextLengthExceeded
  ├─ ContentRefused 400
- ├─ InvalidApiKey 401
- ├─ Forbidden 403
+ ├─ InvalidApiKey 401 ── NotSignedIn
+ ├─ Forbidden 403 ── MissingScope
  ├─ NotFound 404 ── ModelNotFound
  ├─ MethodNotAllowed 405
- ├─ Conflict 409
+ ├─ Conflict 409 ── IdempotencyInProgress
  ├─ TooLarge 413
+ ├─ IdempotencyMismatch 422
+ ├─ RateLimited 429 ── QuotaExceeded, TooManyAttempts
  ├─ Overloaded 503 ── EngineFailed
  ├─ DeadlineExceeded 504
  └─ InternalError 500  a fault of ours; its cause is in the log, never in the answer
@@ -17,6 +19,8 @@ AntiphonError
 from typing import Any, ClassVar
 
 from msgspec import Struct
+
+from services.common.messages import Admitted
 
 
 class AntiphonError(Exception):
@@ -56,8 +60,18 @@ class InvalidApiKey(AntiphonError):
     status, type, code = 401, "invalid_request_error", "invalid_api_key"
 
 
+class NotSignedIn(InvalidApiKey):
+    """Of the web app: no session, or wrong e-mail or password, which are not told apart."""
+
+    code = "not_signed_in"
+
+
 class Forbidden(AntiphonError):
     status, type, code = 403, "invalid_request_error", "forbidden"
+
+
+class MissingScope(Forbidden):
+    code = "missing_scope"
 
 
 class NotFound(AntiphonError):
@@ -82,8 +96,35 @@ class Conflict(AntiphonError):
     status, type, code = 409, "invalid_request_error", "conflict"
 
 
+class IdempotencyInProgress(Conflict):
+    code = "idempotency_key_in_progress"
+
+
 class TooLarge(AntiphonError):
     status, type, code = 413, "invalid_request_error", "request_too_large"
+
+
+class IdempotencyMismatch(AntiphonError):
+    status, type, code = 422, "invalid_request_error", "idempotency_key_reused"
+
+
+class RateLimited(AntiphonError):
+    """`retry_after` is right to the second; `admitted` goes into the x-ratelimit headers."""
+
+    status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
+    admitted = Admitted()
+
+
+class QuotaExceeded(RateLimited):
+    """A budget is used up: waiting a little does not help."""
+
+    type, code = "insufficient_quota", "insufficient_quota"
+
+
+class TooManyAttempts(RateLimited):
+    """Of guesses at a password."""
+
+    code = "too_many_attempts"
 
 
 class Overloaded(AntiphonError):

@@ -121,7 +121,23 @@ class Usage(Struct, frozen=True, tag="usage", omit_defaults=True):
     cached_tokens: int = 0
 
 
-Event = TextDelta | ToolCallDelta | Finished | Usage
+class RateState(Struct, frozen=True):
+    """A token bucket as the x-ratelimit headers show it."""
+
+    limit: int
+    remaining: int
+    reset: float
+    """Seconds until it is full again."""
+
+
+class Admitted(Struct, frozen=True, tag="admitted", omit_defaults=True):
+    """The limits let a turn in: its first event. Of each kind, the bucket that has the least left; None: no limit."""
+
+    requests: RateState | None = None
+    tokens: RateState | None = None
+
+
+Event = TextDelta | ToolCallDelta | Finished | Usage | Admitted
 
 
 class Capabilities(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -180,6 +196,8 @@ class Route(Struct, frozen=True):
 
     model: str
     worker: str
+    model_class: str = "chat"
+    """What its limits are counted with (`Tier.limits`)."""
 
 
 class ModelCard(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -188,33 +206,6 @@ class ModelCard(Struct, frozen=True, kw_only=True, omit_defaults=True):
     owned_by: str = "antiphon"
     kind: Literal["chat", "embedding"] = "chat"
     context_window: int = 0
-
-
-class Principal(Struct, frozen=True, omit_defaults=True):
-    """Who is asking. Everything that is stored belongs to a tenant."""
-
-    tenant: str
-    key_id: str = ""
-
-
-class NewKey(Struct, frozen=True):
-    tenant: str
-    name: str
-
-
-class ApiKey(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    id: str
-    tenant: str
-    name: str
-    hint: str
-    """The last four characters, to tell keys apart."""
-    created: float
-    revoked: bool = False
-    secret: str | None = None
-    """Present once, in the answer that made the key."""
-
-    def __repr__(self) -> str:
-        return f"ApiKey(id={self.id!r}, tenant={self.tenant!r}, name={self.name!r}, hint={self.hint!r})"
 
 
 class Conversation(Struct, frozen=True, kw_only=True, omit_defaults=True):

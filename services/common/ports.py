@@ -29,10 +29,21 @@ class Engine(Protocol):
         """Never raises: an engine that cannot be asked is reported as unhealthy."""
         ...
 
+    async def settle(self, request_id: str) -> m.Usage | None:
+        """End a generation if it still runs, refuse it if it comes late, and tell what it used, by the engine's count.
+
+        None: the engine knows nothing of it. What has ended is remembered for minutes, not for ever.
+        """
+        ...
+
 
 class Embedder(Protocol):
     async def embed(self, request: m.EmbeddingRequest) -> m.Embeddings:
         """Errors: `InvalidRequest` names the input that is empty, too long or out of the vocabulary."""
+        ...
+
+    async def count(self, request: m.EmbeddingRequest) -> int:
+        """The tokens that `embed` would use, by the same tokenizer. The same errors."""
         ...
 
 
@@ -53,34 +64,6 @@ class Screen(Protocol):
 
     def outgoing(self, events: EventStream) -> EventStream:
         """The same stream without what may not leave; flagged text ends its choice with `content_filter`."""
-        ...
-
-
-class Accounts(Protocol):
-    async def authenticate(self, secret: str) -> m.Principal:
-        """Errors: `InvalidApiKey`, for an unknown, malformed or revoked key alike."""
-        ...
-
-    async def create_key(self, request: m.NewKey) -> m.ApiKey: ...
-
-    async def keys(self, tenant: str) -> Sequence[m.ApiKey]: ...
-
-    async def revoke_key(self, key: m.MessageRef) -> None: ...
-
-
-class Sessions(Protocol):
-    """Who is signed in to the web app."""
-
-    async def open(self, tenant: str) -> str:
-        """A token, to be kept in the browser's cookie and nowhere else."""
-        ...
-
-    async def resolve(self, token: str) -> m.Principal:
-        """Errors: `InvalidApiKey`, for an unknown, malformed, closed or expired token alike."""
-        ...
-
-    async def close(self, token: str) -> None:
-        """Closing what is not open does nothing."""
         ...
 
 
