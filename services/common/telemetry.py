@@ -20,6 +20,8 @@ TTFT = Histogram(
     buckets=(0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30),
 )  # fmt: skip
 TOKENS = Counter("antiphon_tokens", "Tokens, by kind: prompt, cached, completion", ["model", "kind"])
+LIMIT_DECISIONS = Counter("antiphon_limit_decisions", "Requests that the limits granted or refused", ["decision"])
+LIMITS_LOCAL = Gauge("antiphon_limits_local", "1 while Redis is away and this process limits alone")
 ENGINE_RUNNING = Gauge("antiphon_engine_running", "Generations in the engine, by its own count", ["worker"])
 ENGINE_WAITING = Gauge("antiphon_engine_waiting", "Generations that wait for a place in the engine", ["worker"])
 ENGINE_UP = Gauge("antiphon_engine_up", "1 if the engine answers", ["worker"])
