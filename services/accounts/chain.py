@@ -18,8 +18,8 @@ class Chain:
     def __init__(self, pepper: bytes):
         self._key = hmac.new(pepper, b"antiphon audit log", hashlib.sha256).digest()
 
-    def hash(self, previous: str, entry: AuditEntry) -> str:
-        """HMAC-SHA256 in hex over the JSON of the previous hash and of every field but the entry's own hash."""
+    def hash(self, previous: str, entry: AuditEntry, details: str) -> str:
+        """HMAC-SHA256 in hex over the previous hash and the entry. `details` is its JSON, to the letter as it is kept."""
         e = entry
-        covered = _canonical([previous, e.seq, e.at, e.tenant, e.actor, e.action, e.target, e.details])
-        return hmac.new(self._key, covered, hashlib.sha256).hexdigest()
+        covered = [previous, e.seq, e.at, e.tenant, e.actor, e.action, e.target, msgspec.Raw(details.encode())]
+        return hmac.new(self._key, _canonical(covered), hashlib.sha256).hexdigest()

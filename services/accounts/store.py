@@ -5,17 +5,24 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from sqlalchemy import ColumnElement, Table, and_
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.accounts import audit_store
 from services.accounts.chain import Chain
 from services.accounts.tables import metadata
+from services.accounts.text import storable
 from services.common.account_messages import AuditEntry
 from services.common.sql import reading, writing
 
-__all__ = ["MIGRATIONS", "AccountStore", "Queries", "metadata"]
+__all__ = ["MIGRATIONS", "AccountStore", "Queries", "metadata", "owned"]
 
 MIGRATIONS = Path(__file__).parent / "migrations"
+
+
+def owned(table: Table, tenant: str, id: str) -> ColumnElement[bool]:
+    """The row with this id, if it is the tenant's."""
+    return and_(table.c.tenant == storable(tenant), table.c.id == storable(id))
 
 
 class Queries:

@@ -26,8 +26,8 @@ def upgrade() -> None:
     _create_audit_log()
 
 
-def _text(name: str, **options: bool) -> sa.Column[str]:
-    return sa.Column(name, sa.Text, nullable=False, **options)
+def _text(name: str, *, primary_key: bool = False, unique: bool | None = None) -> sa.Column[str]:
+    return sa.Column(name, sa.Text, nullable=False, primary_key=primary_key, unique=unique)
 
 
 def _create_organisations() -> None:
