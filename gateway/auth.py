@@ -4,20 +4,22 @@ from urllib.parse import urlsplit
 
 from starlette.requests import cookie_parser
 
-from services.common.errors import Forbidden, InvalidApiKey
-from services.common.messages import Principal
-from services.common.ports import Accounts, Sessions
+from services.common.account_messages import ROLES, USER_SCOPES, Principal, Role, Scope
+from services.common.account_ports import Keys, Sessions
+from services.common.errors import Forbidden, InvalidApiKey, MissingScope, NotSignedIn
 
 COOKIE = "antiphon_session"
-LOCAL = Principal("local")
-"""Everything in an embedded installation belongs to this tenant."""
+LOCAL = Principal(
+    tenant="local", space="local", role="owner", scopes=(*USER_SCOPES, "admin", "operator"), tier="enterprise"
+)
+"""The owner of the machine: whoever asks a server without keys."""
 
 
 class Authenticator:
     """open_to_all: no key is asked for. Only for a server that listens on loopback alone."""
 
-    def __init__(self, accounts: Accounts, sessions: Sessions, *, open_to_all: bool = False):
-        self._accounts = accounts
+    def __init__(self, keys: Keys, sessions: Sessions, *, open_to_all: bool = False):
+        self._keys = keys
         self._sessions = sessions
         self.open_to_all = open_to_all
 
@@ -28,21 +30,43 @@ class Authenticator:
         scheme, _, secret = authorization.partition(b" ")
         if scheme.lower() != b"bearer" or not secret:
             raise InvalidApiKey("No API key was given. Send it as `Authorization: Bearer sk-…`.")
-        return await self._accounts.authenticate(secret.strip().decode("latin-1"))
+        return await self._keys.authenticate(secret.strip().decode("latin-1"))
 
     async def by_cookie(self, cookies: str) -> Principal:
-        """For /api. Errors: `InvalidApiKey`."""
+        """For /api. Errors: `NotSignedIn`."""
         if self.open_to_all:
             return LOCAL
         token = session_token(cookies)
         if not token:
-            raise InvalidApiKey("You are not signed in.")
+            raise NotSignedIn("You are not signed in.")
         return await self._sessions.resolve(token)
 
 
 def session_token(cookies: str) -> str:
     """Found whatever the other cookies look like: every server on localhost, on any port, shares them with us."""
     return cookie_parser(cookies).get(COOKIE, "")
+
+
+def has_role(principal: Principal, role: Role) -> bool:
+    return ROLES.index(principal.role) >= ROLES.index(role)
+
+
+def is_admin(principal: Principal) -> bool:
+    """An admin's key without the scope is a member's."""
+    return has_role(principal, "admin") and "admin" in principal.scopes
+
+
+def require_role(principal: Principal, role: Role) -> None:
+    """Errors: `Forbidden`."""
+    if not has_role(principal, role):
+        raise Forbidden(f"This needs the role {role}, and yours is {principal.role}.")
+
+
+def require_scope(principal: Principal, scope: Scope) -> None:
+    """Errors: `MissingScope`, whose message names the scope."""
+    if scope not in principal.scopes:
+        what = "this API key" if principal.key_id else "your session"
+        raise MissingScope(f"This needs the scope `{scope}`, which {what} does not have.")
 
 
 def require_same_origin(origin: str | None, host: str | None) -> None:

@@ -1,31 +1,59 @@
-"""Who may call a FastAPI route: a dependency each for the API and for the web app."""
+"""Who may call a FastAPI route: a dependency each for the API and for the web app, and what may be asked of both."""
 
 from collections.abc import Awaitable, Callable
 
 from fastapi import Request
 
-from gateway.auth import Authenticator, require_same_origin
-from services.common.messages import Principal
+from gateway.auth import Authenticator, require_role, require_same_origin, require_scope
+from services.common.account_messages import Principal, Role, Scope
 
 Access = Callable[[Request], Awaitable[Principal]]
 
 
-def api_key(auth: Authenticator) -> Access:
+def api_key(auth: Authenticator, scope: Scope | None = None) -> Access:
+    """Cookies count for nothing here."""
+
     async def check(request: Request) -> Principal:
-        return await auth.by_key(request.headers.get("authorization", "").encode("latin-1"))
+        who = await auth.by_key(request.headers.get("authorization", "").encode("latin-1"))
+        if scope:
+            require_scope(who, scope)
+        return who
 
     return check
 
 
 def web_session(auth: Authenticator) -> Access:
-    """The cookie, with the page's own Origin on writes; or a key, for programs."""
-    by_key = api_key(auth)
+    """The cookie, with the page's own Origin on writes; or a key with the scope `conversations`, for programs."""
+    by_key = api_key(auth, "conversations")
+    by_cookie = cookie_session(auth)
 
     async def check(request: Request) -> Principal:
-        if "authorization" in request.headers:
-            return await by_key(request)
+        return await (by_key if "authorization" in request.headers else by_cookie)(request)
+
+    return check
+
+
+def cookie_session(auth: Authenticator) -> Access:
+    """The cookie alone, with the page's own Origin on writes."""
+
+    async def check(request: Request) -> Principal:
         if request.method not in ("GET", "HEAD"):
-            require_same_origin(request.headers.get("origin"), request.headers.get("host"))
+            require_own_page(request)
         return await auth.by_cookie(request.headers.get("cookie", ""))
 
     return check
+
+
+def needs(access: Access, scope: Scope, role: Role = "member") -> Access:
+    async def check(request: Request) -> Principal:
+        who = await access(request)
+        require_role(who, role)  # first: to be told of a scope helps nobody who may not have it
+        require_scope(who, scope)
+        return who
+
+    return check
+
+
+def require_own_page(request: Request) -> None:
+    """Errors: `Forbidden` for a write that another site's page has sent."""
+    require_same_origin(request.headers.get("origin"), request.headers.get("host"))
