@@ -12,6 +12,8 @@ from services.common.account_messages import Principal
 from services.common.messages import Admitted
 
 Subject = Literal["organisation", "user", "key"]
+CLASSES = ("chat", "embedding", "image", "audio", "tool")
+"""Of models: what limits, prices and usage are told apart by."""
 
 
 class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
