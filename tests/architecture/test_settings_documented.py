@@ -8,9 +8,11 @@ from gateway.settings import GatewaySettings
 from inference.models.settings import ModelSettings
 from inference.settings import LlamaCppSettings
 from safety.settings import SafetySettings
+from services.accounts.tiers import TierSettings
+from services.ledger.settings import LedgerSettings
 
 ROOT = Path(__file__).parents[2]
-ALL = (ServeSettings, GatewaySettings, ModelSettings, LlamaCppSettings, SafetySettings)
+ALL = (ServeSettings, GatewaySettings, ModelSettings, LlamaCppSettings, SafetySettings, TierSettings, LedgerSettings)
 
 
 def test_every_setting_is_documented_and_every_documented_one_exists() -> None:
