@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import Row, delete, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.accounts.organisation_store import organisation_exists
 from services.accounts.store import Queries, owned
 from services.accounts.tables import invites, organisations
 from services.accounts.text import storable
@@ -28,8 +29,7 @@ async def consume(db: AsyncConnection, digest: str, user_id: str, email: str, no
 
 class InviteQueries(Queries):
     async def organisation_exists(self, tenant: str) -> bool:
-        chosen = select(organisations.c.id).where(organisations.c.id == storable(tenant))
-        return (await self.connection.execute(chosen)).first() is not None
+        return await organisation_exists(self.connection, tenant)
 
     async def add(self, invite: Invite, digest: str) -> None:
         row = {column.name: getattr(invite, column.name) for column in _INVITE}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from services.accounts import text
+from services.accounts.deeds import deed
 from services.accounts.invite_store import InviteQueries, consume
 from services.accounts.secret import SecretKind
 from services.accounts.store import AccountStore
@@ -35,7 +36,8 @@ class InviteService:
             if not await db.organisation_exists(invite.tenant):
                 raise NotFound("There is no such organisation.")
             await db.add(invite, self._secrets.digest_of_any(token))
-            await db.note(_entry(invite, request.actor, "invite.create", now))
+            ref = a.Ref(invite.tenant, invite.id, request.actor)
+            await db.note(deed(ref, "invite.create", now, {"role": invite.role, "expires": invite.expires}))
         return msgspec.structs.replace(invite, token=token)
 
     async def invites(self, tenant: str) -> Sequence[a.Invite]:
@@ -53,8 +55,7 @@ class InviteService:
         async with self._store.writing(InviteQueries) as db:
             if not await db.remove(ref.tenant, ref.id):
                 raise NotFound("There is no such invitation.")
-            entry = a.AuditEntry(tenant=ref.tenant, actor=ref.actor, action="invite.remove", target=ref.id)
-            await db.note(msgspec.structs.replace(entry, at=self._clock()))
+            await db.note(deed(ref, "invite.remove", self._clock()))
 
 
 def _new(request: a.NewInvite, now: float) -> a.Invite:
@@ -70,8 +71,3 @@ def _new(request: a.NewInvite, now: float) -> a.Invite:
         created=now,
         expires=now + request.lifetime_s,
     )
-
-
-def _entry(invite: a.Invite, actor: str, action: str, now: float) -> a.AuditEntry:
-    details = {"role": invite.role, "expires": invite.expires}
-    return a.AuditEntry(tenant=invite.tenant, actor=actor, action=action, target=invite.id, details=details, at=now)

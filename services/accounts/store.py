@@ -1,6 +1,6 @@
 """Transactions on the tables of accounts. What is asked in them is in the `*_store.py` files beside this one."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -12,10 +12,10 @@ from services.accounts import audit_store
 from services.accounts.chain import Chain
 from services.accounts.tables import metadata
 from services.accounts.text import storable
-from services.common.account_messages import AuditEntry
+from services.common.account_messages import AuditEntry, AuditQuery, AuditReport
 from services.common.sql import reading, writing
 
-__all__ = ["MIGRATIONS", "AccountStore", "Queries", "metadata", "owned"]
+__all__ = ["MIGRATIONS", "AccountStore", "AuditQueries", "Queries", "metadata", "owned"]
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -35,6 +35,14 @@ class Queries:
     async def note(self, entry: AuditEntry) -> AuditEntry:
         """Into the audit log: the deed and its entry are one commit. The last thing that a transaction does."""
         return await audit_store.add(self.connection, self._chain, entry)
+
+
+class AuditQueries(Queries):
+    async def find(self, query: AuditQuery) -> Sequence[AuditEntry]:
+        return await audit_store.find(self.connection, query)
+
+    async def verify(self) -> AuditReport:
+        return await audit_store.verify(self.connection, self._chain)
 
 
 Q = TypeVar("Q", bound=Queries)
