@@ -11,6 +11,7 @@ from rich.console import Console
 from deploy.settings import ServeSettings
 from inference.engines.fan_out import FanOut
 from inference.engines.llama_cpp import LlamaCppEngine
+from inference.engines.metered import Metered
 from inference.engines.openai import OpenAIEngine
 from inference.engines.simulated import SimulatedEngine
 from inference.engines.tool_calling import ToolCalling
@@ -54,9 +55,9 @@ async def _make(
 ) -> tuple[str, Engine]:
     if settings.upstream_url:
         key = settings.upstream_api_key.get_secret_value() if settings.upstream_api_key else None
-        return name, OpenAIEngine(name, settings.upstream_url, session, client, api_key=key)
+        return name, Metered(OpenAIEngine(name, settings.upstream_url, session, client, api_key=key))
     if name == SIMULATED:
-        return name, FanOut(ToolCalling(SimulatedEngine(ttft=0.05, itl=0.02)))
+        return name, FanOut(ToolCalling(Metered(SimulatedEngine(ttft=0.05, itl=0.02))))
     model = resolve(name)
     if model.kind != "chat":
         raise InvalidRequest(f"{model.name} is an embedding model; MODEL names models to chat with.")
@@ -71,7 +72,7 @@ async def _make(
     )  # fmt: skip
     local.append(engine)
     await engine.start()
-    return model.name, FanOut(ToolCalling(engine))
+    return model.name, FanOut(ToolCalling(Metered(engine)))
 
 
 async def pulled(model: Model, console: Console) -> dict[str, Path]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from services.common.errors import AntiphonError
 from services.common.http import Peer
-from services.common.messages import Capabilities, Event, GenerationRequest, Load, TokenizeRequest, Tokens
+from services.common.messages import Capabilities, Event, GenerationRequest, Load, Spent, TokenizeRequest, Tokens
 from services.common.ports import EventStream
 
 
@@ -20,6 +20,9 @@ class EngineClient:
 
     async def capabilities(self) -> Capabilities:
         return await self._peer.call("capabilities", None, Capabilities)
+
+    async def settle(self, request_id: str) -> Spent | None:
+        return await self._peer.call("settle", request_id, Spent | None)
 
     async def load(self) -> Load:
         try:

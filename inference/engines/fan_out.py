@@ -5,7 +5,18 @@ from contextlib import aclosing
 
 from msgspec.structs import replace
 
-from services.common.messages import Capabilities, Event, GenerationRequest, Load, TokenizeRequest, Tokens, Usage
+from services.common.messages import (
+    Admitted,
+    Capabilities,
+    Event,
+    GenerationRequest,
+    Load,
+    Prefilled,
+    Spent,
+    TokenizeRequest,
+    Tokens,
+    Usage,
+)
 from services.common.ports import Engine, EventStream
 from services.common.streams import merge
 
@@ -22,10 +33,12 @@ class FanOut:
         usage = Usage()
         async with aclosing(merge(choices)) as merged:
             async for index, batch in merged:
-                out = []
+                out: list[Event] = []
                 for event in batch:
                     if isinstance(event, Usage):
                         usage = _add(usage, event)
+                    elif isinstance(event, Prefilled | Admitted):
+                        out += [event] if index == 0 else []  # the choices share one prompt
                     else:
                         out.append(replace(event, index=index))
                 if out:
@@ -40,6 +53,9 @@ class FanOut:
 
     async def load(self) -> Load:
         return await self._inner.load()
+
+    async def settle(self, request_id: str) -> Spent | None:
+        return await self._inner.settle(request_id)
 
 
 def _choice(request: GenerationRequest, index: int) -> GenerationRequest:

@@ -27,7 +27,9 @@ from services.common.messages import (
     GenerationRequest,
     Load,
     Message,
+    Prefilled,
     Sampling,
+    Spent,
     TextDelta,
     TokenizeRequest,
     TokenLogprob,
@@ -48,6 +50,10 @@ class _Timings(msgspec.Struct):
     cache_n: int = 0
 
 
+class _Progress(msgspec.Struct):
+    processed: int = 0
+
+
 class _Slot(msgspec.Struct):
     is_processing: bool
 
@@ -61,7 +67,7 @@ class _Chunk(msgspec.Struct):
     tokens_evaluated: int = 0
     timings: _Timings | None = None
     completion_probabilities: list[_Probability] = []
-    prompt_progress: dict[str, Any] | None = None
+    prompt_progress: _Progress | None = None
     error: dict[str, Any] | None = None
 
 
@@ -150,6 +156,9 @@ class LlamaCppEngine:
         running = sum(slot.is_processing for slot in slots)
         return Load(healthy=True, running=running, waiting=max(0, self._asked - running))
 
+    async def settle(self, request_id: str) -> Spent | None:
+        return None  # `Metered` around it counts
+
     async def _render(self, messages: Sequence[Message], tools: Sequence[Tool], continue_last: bool) -> str:
         shown = list(messages)
         if tools and not self._shows_tools:
@@ -207,6 +216,7 @@ def _translate(chunk: _Chunk, top: int, events: list[Event]) -> bool:
     if chunk.error is not None:
         raise EngineFailed(str(chunk.error.get("message", "The engine failed.")))
     if chunk.prompt_progress is not None:
+        events.append(Prefilled(chunk.prompt_progress.processed))
         return False
     if chunk.content or chunk.tokens:
         probabilities = tuple(_logprob(p, top) for p in chunk.completion_probabilities)

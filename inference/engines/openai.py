@@ -21,7 +21,17 @@ from services.common.errors import (
 )
 from services.common.http import sse_batches
 from services.common.lean_http import ConnectionBroken, LeanClient, Target
-from services.common.messages import Capabilities, Event, GenerationRequest, Load, TokenizeRequest, Tokens
+from services.common.messages import (
+    WHOLE_PROMPT,
+    Capabilities,
+    Event,
+    GenerationRequest,
+    Load,
+    Prefilled,
+    Spent,
+    TokenizeRequest,
+    Tokens,
+)
 
 
 class _Tokenized(msgspec.Struct):
@@ -60,6 +70,7 @@ class OpenAIEngine:
             async with self._client.post(self._targets[path], body) as answer:
                 if answer.status != 200:
                     raise self._refusal(answer.status, await answer.read())
+                yield [Prefilled(WHOLE_PROMPT)]
                 async for batch in sse_batches(answer):
                     events: list[Event] = []
                     for _, data in batch:
@@ -108,6 +119,9 @@ class OpenAIEngine:
         except AntiphonError as e:
             return Load(healthy=False, running=self._running, detail=e.message)
         return Load(healthy=True, running=self._running)
+
+    async def settle(self, request_id: str) -> Spent | None:
+        return None  # `Metered` around it counts
 
     async def _models(self) -> list[dict[str, Any]]:
         timeout = aiohttp.ClientTimeout(total=5)

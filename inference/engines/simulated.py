@@ -19,6 +19,8 @@ from services.common.messages import (
     GenerationRequest,
     Json,
     Load,
+    Prefilled,
+    Spent,
     TextDelta,
     TokenizeRequest,
     TokenLogprob,
@@ -66,7 +68,8 @@ class SimulatedEngine:
             async for delta, finish in self._tokens(request, ids):
                 made += delta.tokens
                 self.generated += delta.tokens
-                yield [delta] if finish is None else [delta, finish, Usage(len(ids), made)]
+                begun: list[Event] = [Prefilled(len(ids))] if made == delta.tokens else []
+                yield [*begun, delta] if finish is None else [*begun, delta, finish, Usage(len(ids), made)]
         finally:
             self.running -= 1
 
@@ -122,6 +125,9 @@ class SimulatedEngine:
 
     async def load(self) -> Load:
         return Load(healthy=True, running=self.running)
+
+    async def settle(self, request_id: str) -> Spent | None:
+        return None
 
 
 def _ids(text: str) -> list[int]:

@@ -24,6 +24,7 @@ from services.common.messages import (
     GenerationRequest,
     Json,
     Load,
+    Spent,
     TextDelta,
     TokenizeRequest,
     Tokens,
@@ -86,9 +87,10 @@ class ToolCalling:
         calls = find_calls(answer.text, request.tools)
         if calls and _repeats_last(calls, request):
             # Small models call again what they have just been told the result of: let them answer in words.
+            first = answer.usage()
             async with aclosing(self._inner.generate(replace(request, tools=()))) as events:
                 async for batch in events:
-                    yield batch
+                    yield [_add(first, e) if isinstance(e, Usage) else e for e in batch]
             return
         yield answer.as_events(calls if request.parallel_tool_calls else calls[:1])
 
@@ -100,6 +102,9 @@ class ToolCalling:
 
     async def load(self) -> Load:
         return await self._inner.load()
+
+    async def settle(self, request_id: str) -> Spent | None:
+        return await self._inner.settle(request_id)
 
 
 class _Held:
@@ -113,6 +118,9 @@ class _Held:
     def take(self, batch: Sequence[Event]) -> None:
         self.events += batch
         self.text += "".join(e.text for e in batch if isinstance(e, TextDelta))
+
+    def usage(self) -> Usage:
+        return next((e for e in self.events if isinstance(e, Usage)), Usage())
 
     def as_events(self, calls: Sequence[ToolCall]) -> list[Event]:
         if not calls:
@@ -129,6 +137,13 @@ class _Held:
             elif isinstance(event, Usage):
                 out.append(event)
         return out
+
+
+def _add(one: Usage, other: Usage) -> Usage:
+    return Usage(
+        one.prompt_tokens + other.prompt_tokens, one.completion_tokens + other.completion_tokens,
+        one.cached_tokens + other.cached_tokens,
+    )  # fmt: skip
 
 
 def call_schema(tools: Sequence[Tool]) -> Json:

@@ -121,6 +121,18 @@ class Usage(Struct, frozen=True, tag="usage", omit_defaults=True):
     cached_tokens: int = 0
 
 
+WHOLE_PROMPT = -1
+
+
+class Prefilled(Struct, frozen=True, tag="prefilled", omit_defaults=True):
+    """How many of the prompt's tokens the engine has processed, so that a cancelled prefill costs what it used.
+
+    WHOLE_PROMPT where the engine cannot tell more than that it has begun. For metering: the meter takes it out.
+    """
+
+    tokens: int
+
+
 class RateState(Struct, frozen=True):
     """A token bucket as the x-ratelimit headers show it."""
 
@@ -137,7 +149,16 @@ class Admitted(Struct, frozen=True, tag="admitted", omit_defaults=True):
     tokens: RateState | None = None
 
 
-Event = TextDelta | ToolCallDelta | Finished | Usage | Admitted
+Event = TextDelta | ToolCallDelta | Finished | Usage | Admitted | Prefilled
+
+
+class Spent(Struct, frozen=True, omit_defaults=True):
+    """What a generation has used by the engine's own count, however it ended."""
+
+    prompt_tokens: int
+    """WHOLE_PROMPT where the engine cannot tell."""
+    completion_tokens: int = 0
+    cached_tokens: int = 0
 
 
 class Capabilities(Struct, frozen=True, kw_only=True, omit_defaults=True):

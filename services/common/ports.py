@@ -29,7 +29,7 @@ class Engine(Protocol):
         """Never raises: an engine that cannot be asked is reported as unhealthy."""
         ...
 
-    async def settle(self, request_id: str) -> m.Usage | None:
+    async def settle(self, request_id: str) -> m.Spent | None:
         """End a generation if it still runs, refuse it if it comes late, and tell what it used, by the engine's count.
 
         None: the engine knows nothing of it. What has ended is remembered for minutes, not for ever.

@@ -34,11 +34,10 @@ class OnnxEmbedder:
         self._lock = asyncio.Lock()
 
     async def embed(self, request: EmbeddingRequest) -> Embeddings:
-        if request.model != self.model:
-            raise ModelNotFound.named(request.model)
+        self._require(request.model)
         if request.dimensions is not None and request.dimensions > self._dimensions:
             raise InvalidRequest(f"This model has {self._dimensions} dimensions at most.", param="dimensions")
-        ids = await asyncio.to_thread(lambda: [self._ids(i, text) for i, text in enumerate(request.inputs)])
+        ids = await self._tokenised(request)
         vectors: list[Any] = [None] * len(ids)
         # Like lengths together: padding costs as much as text.
         order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
@@ -49,6 +48,17 @@ class OnnxEmbedder:
             for i, vector in zip(batch, found, strict=True):
                 vectors[i] = vector
         return Embeddings(tuple(vectors), sum(len(i) for i in ids))
+
+    def _require(self, model: str) -> None:
+        if model != self.model:
+            raise ModelNotFound.named(model)
+
+    async def count(self, request: EmbeddingRequest) -> int:
+        return sum(len(ids) for ids in await self._tokenised(request))
+
+    async def _tokenised(self, request: EmbeddingRequest) -> list[list[int]]:
+        self._require(request.model)
+        return await asyncio.to_thread(lambda: [self._ids(i, text) for i, text in enumerate(request.inputs)])
 
     def _ids(self, number: int, given: str | tuple[int, ...]) -> list[int]:
         where = f"input[{number}]"
@@ -98,4 +108,7 @@ class NoEmbedder:
         self._why = why
 
     async def embed(self, request: EmbeddingRequest) -> Embeddings:
+        raise Overloaded(self._why)
+
+    async def count(self, request: EmbeddingRequest) -> int:
         raise Overloaded(self._why)

@@ -69,6 +69,13 @@ class Answer:
     """A whole stream, sorted by choice."""
 
     batches: list[Sequence[m.Event]] = field(default_factory=list)
+    prefilled: list[int] = field(default_factory=list)
+    """What the engine has told of its prefill, which only the meter looks at."""
+
+    def take(self, batch: Sequence[m.Event]) -> None:
+        self.prefilled += [e.tokens for e in batch if isinstance(e, m.Prefilled)]
+        if said := [e for e in batch if not isinstance(e, m.Prefilled)]:
+            self.batches.append(said)
 
     @property
     def events(self) -> list[m.Event]:
@@ -106,7 +113,7 @@ async def collect(engine: Engine, request: m.GenerationRequest) -> Answer:
     answer = Answer()
     async with aclosing(engine.generate(request)) as stream:
         async for batch in stream:
-            answer.batches.append(batch)
+            answer.take(batch)
     return answer
 
 
@@ -124,7 +131,7 @@ async def broken(engine: Engine, request: m.GenerationRequest) -> tuple[Answer, 
     answer = Answer()
     try:
         async for batch in engine.generate(request):
-            answer.batches.append(batch)
+            answer.take(batch)
     except AntiphonError as e:
         assert not any(isinstance(event, m.Usage) for event in answer.events)
         return answer, e

@@ -57,6 +57,10 @@ class Failing:
         assert self.error
         raise self.error
 
+    async def settle(self, request_id: str) -> m.Spent | None:
+        assert self.error
+        raise self.error
+
 
 def same(raised: AntiphonError, meant: AntiphonError) -> bool:
     return type(raised) is type(meant) and vars(raised) == vars(meant)
