@@ -55,7 +55,7 @@ class Passwords:
     """argon2id with the parameters that OWASP names (19 MiB, 2 passes, 1 lane), on AT_ONCE threads of its own, so that
     a flood of guesses takes neither the memory nor the event loop.
 
-    Errors of both methods: `Overloaded` while MOST_WAITING wait for a thread.
+    Errors of all methods: `Overloaded` while MOST_WAITING wait for a thread.
     """
 
     def __init__(self, hasher: PasswordHasher | None = None):
@@ -74,9 +74,11 @@ class Passwords:
         right = await self._in_thread(partial(self._verified, stored or self._nobodys), normal or "")
         return right and stored is not None and normal is not None
 
-    def outdated(self, stored: str) -> bool:
-        """It was hashed with other parameters than new ones are."""
-        return self._hasher.check_needs_rehash(stored)
+    async def rehashed(self, stored: str, password: str) -> str | None:
+        """With the parameters of today, for one that matches; None if they are the same."""
+        if not self._hasher.check_needs_rehash(stored):
+            return None
+        return await self.hashed(_normal(password) or "")
 
     def _verified(self, stored: str, password: str) -> bool:
         try:
