@@ -19,7 +19,7 @@ from gateway.edge import Edge
 from gateway.exchange import error_headers
 from gateway.hot import HotRoutes
 from gateway.ports import GatewayPorts
-from gateway.routes import conversations, health, models, session, turns, web
+from gateway.routes import admin, conversations, health, models, turns, web
 from gateway.settings import GatewaySettings
 from services.common.errors import AntiphonError, InternalError, InvalidRequest, MethodNotAllowed, NotFound
 from services.common.telemetry import log
@@ -35,7 +35,7 @@ def create_app(ports: GatewayPorts, settings: GatewaySettings, web_dist: Path) -
     """web_dist: the built chat page; its absence is said on the page, and costs the API nothing."""
     app = FastAPI(title="Antiphon", version="0.1.0", docs_url=None, redoc_url=None, openapi_url="/openapi.json")
     for router in (
-        models.router(ports), health.router(ports), session.router(ports), conversations.router(ports),
+        models.router(ports), health.router(ports), *admin.routers(ports), conversations.router(ports),
         turns.router(ports, settings), web.router(web_dist),
     ):  # fmt: skip
         app.include_router(router)
@@ -44,9 +44,9 @@ def create_app(ports: GatewayPorts, settings: GatewaySettings, web_dist: Path) -
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _unexpected)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
-    hot = HotRoutes(ports.turns, ports.embedder, settings)
+    hot = HotRoutes(ports.turns, ports.embeddings, settings)
     handlers = {"/v1/chat/completions": hot.chat, "/v1/completions": hot.completions, "/v1/embeddings": hot.embeddings}
-    return Edge(app, handlers, ports.auth, settings)
+    return Edge(app, handlers, ports.auth, ports.idempotent, settings)
 
 
 def _response(error: AntiphonError) -> Response:

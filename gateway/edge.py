@@ -5,29 +5,32 @@ Whatever happens, the client gets the one shape of error, a request id, and the 
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.auth import Authenticator, require_loopback_host, require_same_origin
+from gateway.auth import Authenticator, require_loopback_host, require_same_origin, require_scope
 from gateway.exchange import Exchange, error_headers
+from gateway.idempotency import Handler, Idempotent
 from gateway.settings import GatewaySettings
 from gateway.sse import ascii_json
 from gateway.strict_json import parse_object
 from services.common.errors import AntiphonError, InternalError, MethodNotAllowed
 from services.common.telemetry import OPEN_STREAMS, REQUESTS, log
 
-Handler = Callable[[Exchange], Awaitable[None]]
-
 
 class Edge:
     """hot: POST routes under /v1 by exact path."""
 
-    def __init__(self, app: ASGIApp, hot: Mapping[str, Handler], auth: Authenticator, settings: GatewaySettings):
+    def __init__(
+        self, app: ASGIApp, hot: Mapping[str, Handler], auth: Authenticator, idempotent: Idempotent,
+        settings: GatewaySettings,
+    ):  # fmt: skip
         self._app = app
         self._hot = hot
         self._auth = auth
+        self._idempotent = idempotent
         self._settings = settings
         self._open: set[Exchange] = set()
         self._ticker: asyncio.Task[None] | None = None
@@ -60,7 +63,8 @@ class Edge:
             if scope["method"] != "POST":
                 raise MethodNotAllowed(f"{scope['method']} is not allowed here; use POST.")
             exchange.principal = await self._auth.by_key(exchange.header(b"authorization"))
-            await handler(exchange)
+            require_scope(exchange.principal, "model.request")
+            await self._idempotent.run(exchange, handler)
         except asyncio.CancelledError:
             if not (exchange.client_gone or exchange.cut_error) or exchange.task.uncancel():
                 raise  # the server is going down; that is not this request's to take back
@@ -97,7 +101,7 @@ class Edge:
         REQUESTS.labels(path, exchange.status).inc()
         log.info(
             "request", request_id=exchange.request_id, method=scope["method"], route=path, status=exchange.status,
-            seconds=round(seconds, 4), tenant=exchange.principal.tenant, **exchange.note,
+            seconds=round(seconds, 4), tenant=exchange.principal.tenant, key=exchange.principal.key_id, **exchange.note,
         )  # fmt: skip
 
     async def _tick(self) -> None:

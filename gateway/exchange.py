@@ -6,16 +6,20 @@ queue, and one `send` for all the frames that one read from the engine brought.
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from math import ceil
 from typing import Any, cast
 
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway.settings import GatewaySettings
-from services.common.errors import AntiphonError, InvalidRequest, MethodNotAllowed, TooLarge
-from services.common.messages import Principal
+from services.common.account_messages import Principal
+from services.common.errors import AntiphonError, InvalidRequest, MethodNotAllowed, QuotaExceeded, RateLimited, TooLarge
+from services.common.messages import Admitted
 
 Headers = list[tuple[bytes, bytes]]
+NOBODY = Principal(tenant="")
 JSON = (b"content-type", b"application/json")
 _SSE: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -31,13 +35,18 @@ class Exchange:
     def __init__(self, scope: Scope, receive: Receive, send: Send, settings: GatewaySettings):
         self.scope = scope
         self.request_id = f"req_{os.urandom(16).hex()}"
-        self.principal = Principal("")
+        self.principal = NOBODY
         self.status = 0
         self.streaming = False
         self.client_gone = False
         self.cut_error: AntiphonError | None = None
         self.note: dict[str, Any] = {}
         """What the access log shall say besides."""
+        self.limits: Headers = []
+        """The x-ratelimit headers of whatever answer goes out."""
+        self.recorder: Callable[[Message], Awaitable[None]] | None = None
+        """Sees every message of the answer before it goes out, but for heartbeats."""
+        self._unread: bytes | None = None
         self.last_write = 0.0
         self.blocked_since = 0.0
         self._reading_since = 0.0
@@ -57,6 +66,9 @@ class Exchange:
 
     async def body(self) -> bytes:
         """The whole body. Errors: `TooLarge`, before it is held whole. A slow or gone sender ends the request."""
+        if self._unread is not None:
+            body, self._unread = self._unread, None
+            return body
         limit = self._settings.max_body_bytes
         length = self.header(b"content-length")
         if length and int(length) > limit:
@@ -77,6 +89,10 @@ class Exchange:
             if not message.get("more_body"):
                 self._reading_since = 0.0
                 return b"".join(chunks)
+
+    def unread(self, body: bytes) -> None:
+        """The next `body` gives it once more."""
+        self._unread = body
 
     def watch(self) -> None:
         """From now on the client's going away cancels this request's task."""
@@ -115,29 +131,43 @@ class Exchange:
                 task.cancel()
 
     async def answer(self, status: int, body: bytes, headers: Headers | None = None) -> None:
-        fields = [JSON, (b"content-length", b"%d" % len(body)), (b"x-request-id", self.request_id.encode())]
-        await self._start(status, fields + (headers or []))
+        fields = [
+            JSON,
+            (b"content-length", b"%d" % len(body)),
+            (b"x-request-id", self.request_id.encode()),
+            *self.limits,
+        ]
+        await self.start(status, fields + (headers or []))
         await self._put({"type": "http.response.body", "body": body})
 
     async def start_stream(self) -> None:
         self.streaming = True
         self.last_write = self._clock()
-        await self._start(200, [*_SSE, (b"x-request-id", self.request_id.encode())])
+        await self.start(200, [*_SSE, (b"x-request-id", self.request_id.encode()), *self.limits])
 
     async def write(self, data: bytes) -> None:
         """Whole frames only, so that a heartbeat may come between two writes."""
+        message = {"type": "http.response.body", "body": data, "more_body": True}
+        if self.recorder:
+            await self.recorder(message)
+        await self._write(message)
+
+    async def _write(self, message: Message) -> None:
         self.last_write = self.blocked_since = self._clock()
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        await self._send(message)
         self.blocked_since = 0.0
 
     async def end_stream(self, data: bytes = b"") -> None:
         await self._put({"type": "http.response.body", "body": data})
 
-    async def _start(self, status: int, headers: Headers) -> None:
+    async def start(self, status: int, headers: Headers) -> None:
+        """Nothing is added to the headers."""
         self.status = status
         await self._put({"type": "http.response.start", "status": status, "headers": headers})
 
     async def _put(self, message: Message) -> None:
+        if self.recorder:
+            await self.recorder(message)
         self.blocked_since = self._clock()
         await self._send(message)
         self.blocked_since = 0.0
@@ -163,13 +193,42 @@ class Exchange:
                 return
             if not self.streaming:
                 await self.start_stream()
-            await self.write(PING)
+            await self._write({"type": "http.response.body", "body": PING, "more_body": True})
+
+
+def limit_headers(admitted: Admitted) -> Headers:
+    """x-ratelimit-{limit,remaining,reset}-{requests,tokens} of what is limited."""
+    return [
+        (b"x-ratelimit-%b-%b" % (name, kind), value)
+        for kind, state in ((b"requests", admitted.requests), (b"tokens", admitted.tokens))
+        if state
+        for name, value in (
+            (b"limit", b"%d" % state.limit), (b"remaining", b"%d" % state.remaining), (b"reset", duration(state.reset)),
+        )
+    ]  # fmt: skip
+
+
+def duration(seconds: float) -> bytes:
+    """As the API writes them: 6m0s, 1.5s, 20ms; rounded up."""
+    milliseconds = ceil(seconds * 1000)
+    if milliseconds < 1000:
+        return b"%dms" % milliseconds
+    minutes, rest = divmod(milliseconds, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{rest / 1000:g}s"
+    if minutes or hours:
+        text = f"{minutes}m{text}"
+    return (f"{hours}h{text}" if hours else text).encode()
 
 
 def error_headers(error: AntiphonError) -> Headers:
     headers: Headers = []
+    if isinstance(error, RateLimited):
+        headers += limit_headers(error.admitted)
+        if isinstance(error, QuotaExceeded):
+            headers.append((b"x-should-retry", b"false"))
     if error.retry_after is not None:
-        headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after))))
+        headers.append((b"retry-after", b"%d" % max(1, ceil(error.retry_after))))
     if isinstance(error, MethodNotAllowed):
         headers.append((b"allow", error.allowed.encode()))
     if error.status == 401:

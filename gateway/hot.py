@@ -1,25 +1,23 @@
 """The routes that cost: one function each, from body to last byte."""
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from functools import lru_cache
 from typing import Protocol
-
-from msgspec.structs import replace
 
 from gateway.dialects.chat_completions import ChatAnswer, ChatStream
 from gateway.dialects.chat_request import ChatRequest
 from gateway.dialects.completions import CompletionAnswer, CompletionRequest, CompletionStream
 from gateway.dialects.embeddings import EmbeddingsBody
 from gateway.dialects.wire import DONE, parse
-from gateway.exchange import Exchange
+from gateway.exchange import Exchange, Headers, limit_headers
 from gateway.settings import GatewaySettings
 from gateway.strict_json import parse_object
+from services.chat.embedding import EmbeddingEngine
 from services.chat.turn import Turn, TurnEngine
-from services.common.messages import Event, GenerationRequest, Usage
-from services.common.ports import Embedder, EventStream
-from services.common.streams import merge
+from services.common.messages import Admitted, Event, Usage
+from services.common.ports import EventStream
 from services.common.telemetry import TOKENS, TTFT
 
 
@@ -34,16 +32,16 @@ class Collector(Protocol):
 
 
 class HotRoutes:
-    def __init__(self, turns: TurnEngine, embedder: Embedder, settings: GatewaySettings):
+    def __init__(self, turns: TurnEngine, embeddings: EmbeddingEngine, settings: GatewaySettings):
         self._turns = turns
-        self._embedder = embedder
+        self._embeddings = embeddings
         self._most = settings.max_choices
 
     async def chat(self, x: Exchange) -> None:
         body = parse(ChatRequest, parse_object(await x.body()))
         include_usage = body.include_usage()
         request = body.generation(x.request_id, x.principal.tenant, self._most)
-        events = self._turns.run(Turn(request=request))
+        events = self._turns.run(Turn(principal=x.principal, requests=(request,)))
         if body.stream:
             await _stream(x, body.model, events, ChatStream(x.request_id, body.model, include_usage))
         else:
@@ -53,7 +51,7 @@ class HotRoutes:
         body = parse(CompletionRequest, parse_object(await x.body()))
         include_usage = body.include_usage()
         requests = body.generations(x.request_id, x.principal.tenant, self._most)
-        events = self._all(requests)
+        events = self._turns.run(Turn(principal=x.principal, requests=tuple(requests)))
         if body.stream:
             await _stream(x, body.model, events, CompletionStream(x.request_id, body.model, include_usage))
         else:
@@ -63,31 +61,12 @@ class HotRoutes:
     async def embeddings(self, x: Exchange) -> None:
         body = parse(EmbeddingsBody, parse_object(await x.body()))
         x.watch()
-        found = await self._embedder.embed(body.request())
-        TOKENS.labels(body.model, "prompt").inc(found.prompt_tokens)
-        x.note |= {"model": body.model, "prompt_tokens": found.prompt_tokens}
-        await x.answer(200, body.answer(found))
-
-    def _all(self, requests: list[GenerationRequest]) -> EventStream:
-        streams = [self._turns.run(Turn(request=r)) for r in requests]
-        return streams[0] if len(streams) == 1 else _side_by_side(streams, requests[0].n)
-
-
-async def _side_by_side(streams: Sequence[EventStream], n: int) -> AsyncGenerator[Sequence[Event], None]:
-    """Choice i of stream k becomes choice k·n + i; one usage, the sum, at the end."""
-    prompt = completion = cached = 0
-    async with aclosing(merge(streams)) as merged:
-        async for number, batch in merged:
-            out: list[Event] = []
-            for event in batch:
-                if isinstance(event, Usage):
-                    prompt += event.prompt_tokens
-                    completion += event.completion_tokens
-                    cached += event.cached_tokens
-                else:
-                    out.append(replace(event, index=number * n + event.index))
-            yield out
-    yield [Usage(prompt, completion, cached)]
+        found = await self._embeddings.run(x.principal, x.request_id, body.request())
+        x.limits = limit_headers(found.admitted)
+        tokens = found.embeddings.prompt_tokens
+        TOKENS.labels(body.model, "prompt").inc(tokens)
+        x.note |= {"model": body.model, "prompt_tokens": tokens}
+        await x.answer(200, body.answer(found.embeddings))
 
 
 async def _stream(x: Exchange, model: str, events: EventStream, encoder: Encoder) -> None:
@@ -96,6 +75,7 @@ async def _stream(x: Exchange, model: str, events: EventStream, encoder: Encoder
     began = time.perf_counter()
     first, tail = True, b""
     async with aclosing(events):
+        x.limits = await _admission(events)
         async for batch in events:
             data = encoder.encode(batch)
             if first and data:
@@ -111,11 +91,19 @@ async def _stream(x: Exchange, model: str, events: EventStream, encoder: Encoder
     await x.end_stream(tail + DONE)
 
 
+async def _admission(events: EventStream) -> Headers:
+    """The first event of a turn: until it comes, the request waits or is refused."""
+    [admitted] = await anext(events)
+    assert isinstance(admitted, Admitted)
+    return limit_headers(admitted)
+
+
 async def _whole(x: Exchange, model: str, events: EventStream, collector: Collector) -> None:
     x.watch()
     began = time.perf_counter()
     first = True
     async with aclosing(events):
+        x.limits = await _admission(events)
         async for batch in events:
             if first:
                 first = False

@@ -1,5 +1,6 @@
 """The `Limiter` port: from a tier's numbers to buckets, and from a store's verdict to an answer or a refusal."""
 
+import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -39,6 +40,7 @@ class TierLimiter:
         self._spent = spent
         self._clock = clock
         self._open: dict[str, Claim] = {}
+        self._given_back: set[asyncio.Task[None]] = set()
         self._plans: dict[tuple[str, str, str, str], tuple[Tier, Plan]] = {}
 
     async def reserve(self, ask: Ask) -> Reservation:
@@ -51,14 +53,25 @@ class TierLimiter:
         _require_passable(claim)
         if not (claim.buckets or claim.slots or claim.budget):
             return Reservation()
-        verdict = await self._store.reserve(claim)
-        if verdict.spent is None:
-            verdict = await self._store.reserve(claim, await self._spent(who.tenant, _month(self._clock()).timestamp()))
+        try:
+            verdict = await self._store.reserve(claim)
+            if verdict.spent is None:
+                spent = await self._spent(who.tenant, _month(self._clock()).timestamp())
+                verdict = await self._store.reserve(claim, spent)
+        except asyncio.CancelledError:
+            self._give_back(claim)
+            raise
         LIMIT_DECISIONS.labels("granted" if verdict.granted else "refused").inc()
         if not verdict.granted:
             raise _refusal(claim, verdict)
         self._open[claim.id] = claim
         return Reservation(id=claim.id, tenant=who.tenant, admitted=_admitted(claim, verdict))
+
+    def _give_back(self, claim: Claim) -> None:
+        """The asker has gone while the store decided: it may have granted."""
+        task = asyncio.create_task(self._store.settle(claim, 0, 0))
+        self._given_back.add(task)
+        task.add_done_callback(self._given_back.discard)
 
     async def settle(self, settlement: Settlement) -> None:
         if not settlement.id:

@@ -4,10 +4,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gateway.auth import Authenticator
+from gateway.idempotency import Idempotent
+from gateway.oidc import OidcProvider
 from services.chat.conversation import ConversationTurns
+from services.chat.embedding import EmbeddingEngine
 from services.chat.runner import TurnRunner
 from services.chat.turn import TurnEngine
-from services.common.ports import Conversations, Embedder, Engine, Messages, Router, Sessions
+from services.common.account_ports import (
+    Audit,
+    Invites,
+    Keys,
+    Members,
+    Organisations,
+    Projects,
+    ServiceAccounts,
+    Sessions,
+    SignIn,
+)
+from services.common.ports import Conversations, Engine, Messages, Router
+from services.common.usage_ports import Ledger, Tiers
 
 
 @dataclass(kw_only=True)
@@ -30,10 +45,25 @@ class Health:
 @dataclass(frozen=True, kw_only=True)
 class GatewayPorts:
     auth: Authenticator
+    keys: Keys
     sessions: Sessions
+    organisations: Organisations
+    members: Members
+    projects: Projects
+    service_accounts: ServiceAccounts
+    invites: Invites
+    sign_in: SignIn
+    audit: Audit
+    tiers: Tiers
+    ledger: Ledger
+    currency: str
+    """Of all money, which is in its micro-units."""
+    oidc: OidcProvider | None = None
+    """None: people sign in with passwords and keys only."""
     router: Router
     turns: TurnEngine
-    embedder: Embedder
+    embeddings: EmbeddingEngine
+    idempotent: Idempotent
     conversations: Conversations
     messages: Messages
     conversation_turns: ConversationTurns

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from services.common.messages import Event, Finished, TextDelta, ToolCallDelta, Usage
+from services.common.messages import Account, Event, Finished, TextDelta, ToolCallDelta, Usage
 
 
 class PhraseFilter:
@@ -25,7 +25,7 @@ class PhraseFilter:
     def feed(self, events: Sequence[Event]) -> list[Event]:
         out: list[Event] = []
         for event in events:
-            if isinstance(event, Usage):
+            if isinstance(event, Usage | Account):
                 out.append(event)
             elif event.index not in self._ended:
                 self._feed_one(event, out)

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.dialects.wire import dumps, logprob_json, usage_json
 from gateway.sse import ascii_json
-from services.common.messages import Event, Finished, TextDelta, ToolCallDelta, Usage
+from services.common.messages import Account, Event, Finished, TextDelta, ToolCallDelta, Usage
 
 
 class ChatStream:
@@ -34,7 +34,7 @@ class ChatStream:
             elif isinstance(event, Usage):
                 if self._include_usage:
                     out.append(self._head + b'],"usage":' + dumps(usage_json(event)) + b"}\n\n")
-            else:
+            elif not isinstance(event, Account):
                 if event.index not in self._begun:
                     out.append(self._begin(event.index))
                 out.append(self._other(event))
@@ -82,7 +82,7 @@ class ChatAnswer:
         for event in events:
             if isinstance(event, Usage):
                 self._usage = event
-            else:
+            elif not isinstance(event, Account):
                 self._choices[event.index].take(event)
 
     def body(self) -> bytes:

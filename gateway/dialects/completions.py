@@ -40,9 +40,10 @@ class CompletionRequest(SamplingFields):
         sampling = self.sampling(self.max_tokens or DEFAULT_MAX_TOKENS, self.logprobs)
         return [
             GenerationRequest(
-                model=self.model, prompt=prompt, n=n, sampling=sampling, request_id=request_id, tenant=tenant
+                model=self.model, prompt=prompt, n=n, sampling=sampling, tenant=tenant,
+                request_id=f"{request_id}-{i}" if i else request_id,
             )
-            for prompt in self._prompts()
+            for i, prompt in enumerate(self._prompts())
         ]  # fmt: skip
 
     def _prompts(self) -> list[str | tuple[int, ...]]:

@@ -10,6 +10,8 @@ from starlette.responses import Response
 from gateway.dialects.wire import Wire
 from gateway.ports import GatewayPorts
 from gateway.routes.access import web_session
+from services.chat.permission import may_use
+from services.common.account_messages import AuditEntry, Principal
 from services.common.errors import NotFound
 from services.common.messages import (
     Conversation,
@@ -18,7 +20,6 @@ from services.common.messages import (
     ConversationRef,
     MessageRef,
     NewConversation,
-    Principal,
     StoredMessage,
 )
 
@@ -58,8 +59,9 @@ def router(ports: GatewayPorts) -> APIRouter:
     conversations, messages, runner = ports.conversations, ports.messages, ports.runner
 
     @routes.get("/api/models")
-    async def models(_: Caller) -> dict[str, Any]:
-        cards = [c for c in await ports.router.models() if c.kind == "chat"]
+    async def models(who: Caller) -> dict[str, Any]:
+        tier = ports.tiers.tier(who.tier)
+        cards = [c for c in await ports.router.models() if c.kind == "chat" and may_use(c.id, tier, who)]
         data = [{"id": c.id, "context_window": c.context_window} for c in cards]
         return {"data": data, "default": ports.default_model}
 
@@ -68,7 +70,7 @@ def router(ports: GatewayPorts) -> APIRouter:
         who: Caller, q: Annotated[str, Query(max_length=500)] = "", before: float | None = None,
         limit: Annotated[int, Query(ge=1, le=200)] = 50,
     ) -> dict[str, Any]:  # fmt: skip
-        query = ConversationQuery(tenant=who.tenant, text=q, before=before, limit=limit)
+        query = ConversationQuery(tenant=who.space, text=q, before=before, limit=limit)
         page = await conversations.find(query)
         return {"data": [conversation_json(c) for c in page.items], "more": page.more}
 
@@ -76,26 +78,26 @@ def router(ports: GatewayPorts) -> APIRouter:
     async def create(body: CreateConversation, who: Caller) -> dict[str, Any]:
         made = await conversations.create(
             NewConversation(
-                tenant=who.tenant, model=body.model, system_prompt=body.system_prompt, parameters=body.parameters.given()
+                tenant=who.space, model=body.model, system_prompt=body.system_prompt, parameters=body.parameters.given()
             )
         )  # fmt: skip
         return conversation_json(made)
 
     @routes.get("/api/conversations/{conversation_id}")
     async def get(conversation_id: str, who: Caller) -> dict[str, Any]:
-        ref = ConversationRef(who.tenant, conversation_id)
+        ref = ConversationRef(who.space, conversation_id)
         found = conversation_json(await conversations.get(ref))
         return found | {"messages": [message_json(m) for m in await messages.all(ref)]}
 
     @routes.patch("/api/conversations/{conversation_id}")
     async def patch(conversation_id: str, body: PatchConversation, who: Caller) -> dict[str, Any]:
         if body.leaf_id is not None:
-            leaf = await messages.get(MessageRef(who.tenant, body.leaf_id))
+            leaf = await messages.get(MessageRef(who.space, body.leaf_id))
             if leaf.conversation_id != conversation_id:
                 raise NotFound(f"There is no message `{body.leaf_id}` in this conversation.", param="leaf_id")
         changed = await conversations.update(
             ConversationPatch(
-                tenant=who.tenant, id=conversation_id, title=body.title, model=body.model, leaf_id=body.leaf_id,
+                tenant=who.space, id=conversation_id, title=body.title, model=body.model, leaf_id=body.leaf_id,
                 system_prompt=body.system_prompt, parameters=None if body.parameters is None else body.parameters.given(),
             )
         )  # fmt: skip
@@ -103,11 +105,14 @@ def router(ports: GatewayPorts) -> APIRouter:
 
     @routes.delete("/api/conversations/{conversation_id}", status_code=204)
     async def delete(conversation_id: str, who: Caller) -> Response:
-        ref = ConversationRef(who.tenant, conversation_id)
+        ref = ConversationRef(who.space, conversation_id)
         await conversations.get(ref)
         if answer_id := runner.running_in(conversation_id):
-            await runner.stop(MessageRef(who.tenant, answer_id))
+            await runner.stop(MessageRef(who.space, answer_id))
         await conversations.delete(ref)
+        await ports.audit.append(
+            AuditEntry(tenant=who.tenant, actor=who.actor, action="conversation.delete", target=conversation_id)
+        )
         return Response(status_code=204)
 
     return routes

@@ -6,21 +6,27 @@ from fastapi import APIRouter, Depends
 
 from gateway.ports import GatewayPorts
 from gateway.routes.access import api_key
+from services.chat.permission import may_use
+from services.common.account_messages import Principal
 from services.common.errors import ModelNotFound
-from services.common.messages import ModelCard, Principal
+from services.common.messages import ModelCard
 
 
 def router(ports: GatewayPorts) -> APIRouter:
     routes = APIRouter(prefix="/v1/models", tags=["models"])
-    Caller = Annotated[Principal, Depends(api_key(ports.auth))]  # noqa: N806 (a type)
+    Caller = Annotated[Principal, Depends(api_key(ports.auth, "model.read"))]  # noqa: N806 (a type)
+
+    async def usable(who: Principal) -> list[ModelCard]:
+        tier = ports.tiers.tier(who.tier)
+        return [card for card in await ports.router.models() if may_use(card.id, tier, who)]
 
     @routes.get("")
-    async def list_models(_: Caller) -> dict[str, Any]:
-        return {"object": "list", "data": [_model(card) for card in await ports.router.models()]}
+    async def list_models(who: Caller) -> dict[str, Any]:
+        return {"object": "list", "data": [_model(card) for card in await usable(who)]}
 
     @routes.get("/{model:path}")
-    async def get_model(model: str, _: Caller) -> dict[str, Any]:
-        for card in await ports.router.models():
+    async def get_model(model: str, who: Caller) -> dict[str, Any]:
+        for card in await usable(who):
             if card.id == model:
                 return _model(card)
         raise ModelNotFound.named(model)

@@ -18,8 +18,9 @@ from gateway.settings import GatewaySettings
 from gateway.sse import frame
 from services.chat.conversation import StartTurn
 from services.chat.runner import Progress
+from services.common.account_messages import Principal
 from services.common.errors import InvalidRequest
-from services.common.messages import MessageRef, Principal, TextDelta
+from services.common.messages import MessageRef, TextDelta
 
 MessageId = Annotated[str, Field(pattern=r"^msg_[0-9a-f]{32}$")]
 
@@ -33,11 +34,11 @@ class TurnBody(Wire):
     model: Model | None = None
     parameters: Parameters | None = None
 
-    def start(self, tenant: str, conversation_id: str) -> StartTurn:
+    def start(self, who: Principal, conversation_id: str) -> StartTurn:
         if sum(x is not None for x in (self.content, self.regenerate, self.continue_)) != 1:
             raise InvalidRequest("Give exactly one of content, regenerate and continue.", param="content")
         return StartTurn(
-            tenant=tenant, conversation_id=conversation_id, content=self.content, parent_id=self.parent_id,
+            principal=who, conversation_id=conversation_id, content=self.content, parent_id=self.parent_id,
             message_id=self.id, regenerate=self.regenerate, continue_id=self.continue_, model=self.model or None,
             parameters=None if self.parameters is None else self.parameters.given(),
         )  # fmt: skip
@@ -49,7 +50,7 @@ def router(ports: GatewayPorts, settings: GatewaySettings) -> APIRouter:
 
     @routes.post("/api/conversations/{conversation_id}/turns", status_code=201)
     async def start(conversation_id: str, body: TurnBody, who: Caller) -> Response:
-        started = await ports.conversation_turns.start(body.start(who.tenant, conversation_id))
+        started = await ports.conversation_turns.start(body.start(who, conversation_id))
         user = message_json(started.user) if started.user else None
         return JSONResponse({"user": user, "answer": message_json(started.answer)}, 201 if started.new else 200)
 
@@ -59,7 +60,7 @@ def router(ports: GatewayPorts, settings: GatewaySettings) -> APIRouter:
         last_event_id: Annotated[int | None, Header(ge=0)] = None,
     ) -> Response:  # fmt: skip
         steps = ports.runner.follow(
-            MessageRef(who.tenant, answer_id), start if last_event_id is None else last_event_id, settings.heartbeat
+            MessageRef(who.space, answer_id), start if last_event_id is None else last_event_id, settings.heartbeat
         )
         first = await anext(steps)  # so that a missing turn is a status and not a broken stream
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
@@ -67,7 +68,7 @@ def router(ports: GatewayPorts, settings: GatewaySettings) -> APIRouter:
 
     @routes.post("/api/turns/{answer_id}/stop", status_code=204)
     async def stop(answer_id: str, who: Caller) -> Response:
-        await ports.runner.stop(MessageRef(who.tenant, answer_id))
+        await ports.runner.stop(MessageRef(who.space, answer_id))
         return Response(status_code=204)
 
     return routes

@@ -6,12 +6,11 @@ from contextlib import aclosing
 from msgspec.structs import replace
 
 from services.common.messages import (
-    Admitted,
+    Account,
     Capabilities,
     Event,
     GenerationRequest,
     Load,
-    Prefilled,
     Spent,
     TokenizeRequest,
     Tokens,
@@ -37,7 +36,7 @@ class FanOut:
                 for event in batch:
                     if isinstance(event, Usage):
                         usage = _add(usage, event)
-                    elif isinstance(event, Prefilled | Admitted):
+                    elif isinstance(event, Account):
                         out += [event] if index == 0 else []  # the choices share one prompt
                     else:
                         out.append(replace(event, index=index))

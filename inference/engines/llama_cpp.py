@@ -137,7 +137,9 @@ class LlamaCppEngine:
         text = request.text
         if text is None:
             text = await self._render(request.messages, request.tools, False)
-        ids = (await self._json("/tokenize", {"content": text, "add_special": False, "parse_special": True}))["tokens"]
+        ids = (await self._json("/tokenize", {"content": text, "add_special": request.whole, "parse_special": True}))[
+            "tokens"
+        ]
         return Tokens(len(ids), tuple(ids))
 
     async def capabilities(self) -> Capabilities:

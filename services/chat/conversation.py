@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from secrets import token_hex
 from typing import Literal
 
 import msgspec
@@ -10,6 +11,7 @@ from msgspec import Struct
 from services.chat.generation import Generation
 from services.chat.runner import TurnRunner
 from services.chat.turn import StoredTurn
+from services.common.account_messages import Principal
 from services.common.errors import Conflict, InvalidRequest, NotFound
 from services.common.messages import (
     Conversation,
@@ -31,7 +33,7 @@ TITLE_LENGTH = 60
 class StartTurn(Struct, frozen=True, kw_only=True):
     """Exactly one of content, regenerate and continue_id is given."""
 
-    tenant: str
+    principal: Principal
     conversation_id: str
     content: str | None = None
     parent_id: str | None = None
@@ -40,6 +42,11 @@ class StartTurn(Struct, frozen=True, kw_only=True):
     continue_id: str | None = None
     model: str | None = None
     parameters: Json | None = None
+
+    @property
+    def tenant(self) -> str:
+        """As conversations know it: the caller's own space."""
+        return self.principal.space
 
 
 class Started(Struct, frozen=True, kw_only=True):
@@ -68,12 +75,16 @@ class ConversationTurns:
             return sent
         with self._alone(conversation.id):
             model = ask.model or conversation.model or self._default_model
-            await self._generation.engine(model, ask.tenant)
+            await self._generation.engine(model, ask.principal.tenant)
             conversation = await self._keep_choices(conversation, ask, model)
             user, answer = await self._prepare(ask, model)
             sampling = msgspec.convert(conversation.parameters, Sampling)
-            request = GenerationRequest(model=model, sampling=sampling, tenant=ask.tenant, request_id=answer.id)
-            self._runner.start(request, StoredTurn(answer=answer, system_prompt=conversation.system_prompt))
+            request = GenerationRequest(
+                model=model, sampling=sampling, tenant=ask.principal.tenant, request_id=f"{answer.id}-{token_hex(4)}"
+            )
+            self._runner.start(
+                ask.principal, request, StoredTurn(answer=answer, system_prompt=conversation.system_prompt)
+            )
         return Started(user=user, answer=answer)
 
     async def _already_sent(self, ask: StartTurn, message_id: str) -> Started | None:

@@ -1,10 +1,24 @@
-"""One generation: find who runs the model, and read its stream."""
+"""One generation: find who runs the model, and read its stream. Several of one request run side by side."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from services.common.errors import EngineFailed
-from services.common.messages import GenerationRequest, RouteRequest
+from services.common.messages import Account, Event, GenerationRequest, RouteRequest, Usage
 from services.common.ports import Engine, EventStream, Router
+from services.common.streams import merge
+
+
+class Placed(Struct, frozen=True):
+    """A generation, and who runs it."""
+
+    request: GenerationRequest
+    engine: Engine
+    worker: str
+    model_class: str
 
 
 class Generation:
@@ -14,13 +28,31 @@ class Generation:
         self._router = router
         self._engines = engines
 
-    async def stream(self, request: GenerationRequest) -> EventStream:
-        """Errors before the first token surface on the first step of the stream, but for `ModelNotFound`: at once."""
-        return (await self.engine(request.model, request.tenant)).generate(request)
-
-    async def engine(self, model: str, tenant: str) -> Engine:
-        route = await self._router.route(RouteRequest(model, tenant))
+    async def place(self, request: GenerationRequest) -> Placed:
+        """Errors: `ModelNotFound`; `EngineFailed` where no worker runs the model."""
+        route = await self._router.route(RouteRequest(request.model, request.tenant))
         engine = self._engines.get(route.worker)
         if engine is None:
-            raise EngineFailed(f"No worker runs {model} now.", retry_after=5)
-        return engine
+            raise EngineFailed(f"No worker runs {request.model} now.", retry_after=5)
+        return Placed(request, engine, route.worker, route.model_class)
+
+    async def engine(self, model: str, tenant: str) -> Engine:
+        return (await self.place(GenerationRequest(model=model, tenant=tenant))).engine
+
+
+async def side_by_side(streams: Sequence[EventStream], n: int) -> AsyncGenerator[Sequence[Event], None]:
+    """Choice i of stream k becomes choice k·n + i; one usage, the sum, at the end."""
+    prompt = completion = cached = 0
+    async with aclosing(merge(streams)) as merged:
+        async for number, batch in merged:
+            out: list[Event] = []
+            for event in batch:
+                if isinstance(event, Usage):
+                    prompt += event.prompt_tokens
+                    completion += event.completion_tokens
+                    cached += event.cached_tokens
+                elif not isinstance(event, Account):
+                    out.append(replace(event, index=number * n + event.index))
+            if out:
+                yield out
+    yield [Usage(prompt, completion, cached)]

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from services.chat.record import STOPPED
 from services.chat.turn import StoredTurn, Turn, TurnEngine
+from services.common.account_messages import Principal
 from services.common.errors import AntiphonError, Conflict, InternalError, NotFound
 from services.common.messages import (
     Event,
@@ -106,13 +107,13 @@ class TurnRunner:
         """The id of the answer that is being written in a conversation."""
         return next((i for i, r in self._running.items() if r.conversation_id == conversation_id), None)
 
-    def start(self, request: GenerationRequest, stored: StoredTurn) -> None:
+    def start(self, who: Principal, request: GenerationRequest, stored: StoredTurn) -> None:
         answer = stored.answer
         if answer.id in self._running:
             raise Conflict("This answer is being written already.", param="continue")
-        self._log.append(answer.id, _encode(Header(request.tenant, answer.content)))
+        self._log.append(answer.id, _encode(Header(who.space, answer.content)))
         running = self._running[answer.id] = _Running(answer.conversation_id)
-        running.task = asyncio.create_task(self._run(running, Turn(request=request, stored=stored)))
+        running.task = asyncio.create_task(self._run(running, Turn(principal=who, requests=(request,), stored=stored)))
 
     async def _run(self, running: _Running, turn: Turn) -> None:
         assert turn.stored
@@ -148,7 +149,7 @@ class TurnRunner:
     async def _ensure_saved(self, running: _Running, turn: Turn, status: MessageStatus, error: str = "") -> None:
         """A turn that ended before its stream began was not recorded; another's saving may have failed."""
         assert turn.stored
-        tenant, answer = turn.request.tenant, turn.stored.answer
+        tenant, answer = turn.principal.space, turn.stored.answer
         saved = await self._messages.get(MessageRef(tenant, answer.id))
         if saved.status == "running":
             content = answer.content + _text(running.frames)

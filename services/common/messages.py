@@ -149,7 +149,9 @@ class Admitted(Struct, frozen=True, tag="admitted", omit_defaults=True):
     tokens: RateState | None = None
 
 
-Event = TextDelta | ToolCallDelta | Finished | Usage | Admitted | Prefilled
+Account = Admitted | Prefilled
+"""Events about what a turn may and does cost, which say nothing."""
+Event = TextDelta | ToolCallDelta | Finished | Usage | Account
 
 
 class Spent(Struct, frozen=True, omit_defaults=True):
@@ -184,6 +186,8 @@ class TokenizeRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Either a text, or messages that are first rendered with the model's chat template."""
 
     model: str
+    whole: bool = False
+    """It is a whole prompt: tokens that the engine puts around one count as well."""
     text: str | None = None
     messages: tuple[Message, ...] = ()
     tools: tuple[Tool, ...] = ()

@@ -1,0 +1,55 @@
+"""Embeddings, admitted and accounted like generations."""
+
+import asyncio
+
+from msgspec import Struct
+
+from services.chat.metering import Meter
+from services.chat.permission import may_use
+from services.common.account_messages import Principal
+from services.common.errors import ModelNotFound
+from services.common.messages import Admitted, EmbeddingRequest, Embeddings, Spent
+from services.common.ports import Embedder
+from services.common.usage_messages import OpenUsage, Outcome, UsageRecord
+
+CLASS = "embedding"
+
+
+class Embedded(Struct, frozen=True):
+    admitted: Admitted
+    embeddings: Embeddings
+
+
+class EmbeddingEngine:
+    def __init__(self, embedder: Embedder, meter: Meter):
+        self._embedder = embedder
+        self._meter = meter
+
+    async def run(self, who: Principal, request_id: str, request: EmbeddingRequest) -> Embedded:
+        """Errors: the embedder's and the limiter's. Once begun it is charged: the model runs to its end."""
+        meter = self._meter
+        if not may_use(request.model, meter.tiers.tier(who.tier), who):
+            raise ModelNotFound.named(request.model)
+        begun = UsageRecord(
+            id=request_id, tenant=who.tenant, at=meter.clock(), kind=CLASS, model=request.model, worker="embedder",
+            user_id=who.user_id, key_id=who.key_id, project=who.project,
+            prompt_tokens=await self._embedder.count(request),
+        )  # fmt: skip
+        reservation = await meter.reserve(who, CLASS, [begun])
+        records: list[UsageRecord] = []
+        try:
+            slot = meter.journal.begin(OpenUsage(record=begun, reservation=reservation.id))
+            outcome: Outcome = "failed"
+            used = Spent(0)
+            try:
+                embeddings = await self._embedder.embed(request)
+                outcome, used = "finished", Spent(embeddings.prompt_tokens)
+            except asyncio.CancelledError:
+                outcome, used = "cancelled", Spent(begun.prompt_tokens)
+                raise
+            finally:
+                records.append(meter.ended(begun, used, outcome))
+                meter.journal.end(slot, records[0])
+        finally:
+            await meter.settle(reservation, records)
+        return Embedded(reservation.admitted, embeddings)
