@@ -25,6 +25,15 @@ class ServeSettings(Settings):
     database_url: str | None = Field(
         None, description="PostgreSQL (postgresql+asyncpg://…) instead of SQLite in `home`."
     )
+    redis_url: str | None = Field(
+        None, description="Redis for limits and idempotency keys that several gateways share; None: kept here."
+    )
+    replicas: int = Field(
+        1, ge=1, description="How many gateways share the limits: each takes its share without Redis."
+    )
+    trusted_proxies: str = Field(
+        "", description="Addresses and networks whose X-Forwarded-For and -Proto are believed, separated by commas."
+    )
     no_auth: bool = Field(False, description="Ask for no key. Refused unless `host` is a loopback address.")
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     otlp_endpoint: str | None = Field(None, description="OTLP/HTTP endpoint for traces; none are made without it.")
