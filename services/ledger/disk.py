@@ -10,7 +10,7 @@ def allocate(file: int, start: int, length: int) -> None:
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file, start, length)
         return
-    start = max(start, os.fstat(file).st_size)  # only the end can be added without harm to what is there
     end = start + length
+    start = max(start, os.fstat(file).st_size)  # only behind what is there can be written without harm
     while start < end:
         start += os.pwrite(file, _BLOCK[: end - start], start)
