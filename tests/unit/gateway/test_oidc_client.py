@@ -111,8 +111,8 @@ async def test_the_client_names_itself_as_the_provider_wants_it(provider: OidcPr
 @pytest.mark.parametrize(
     ("fault", "why"),
     [("nonce", "nonce"), ("audience", "aud"), ("azp", "azp"), ("issuer", "iss"), ("expired", "expired"),
-     ("early", "in the future"), ("unsigned", "algorithm"), ("hmac", "algorithm"), ("foreign_key", "signature"), ("no_id_token", "there is none"),
-     ("no_email", "e-mail"), ("foreign_answer", "another issuer")],
+     ("early", "in the future"), ("unsigned", "algorithm"), ("hmac", "algorithm"), ("foreign_key", "signature"),
+     ("no_id_token", "there is none"), ("no_email", "e-mail"), ("foreign_answer", "another issuer")],
 )  # fmt: skip
 async def test_what_cannot_be_believed_signs_nobody_in(provider: OidcProvider, fault: str, why: str) -> None:
     oidc = client(provider)
