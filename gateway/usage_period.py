@@ -18,7 +18,10 @@ def moment(text: str, param: str) -> float:
             raise ValueError
         # A + that was not escaped in the query has come as a space.
         found = datetime.fromisoformat(re.sub(r" (?=[0-9]{2}:?[0-9]{2}$)", "+", text) if "T" in text else text)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        seconds = (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        if seconds < 0:
+            raise ValueError
+        return seconds
     except (ValueError, OverflowError):
         raise InvalidRequest(
             f"{param} must be Unix seconds, or an ISO date or time such as 2026-01-31.", param=param
