@@ -4,7 +4,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from gateway.limits import LIFETIME, SECOND, Claim, Verdict, arrival, refund
+from gateway.limits import LIFETIME, Claim, Verdict, arrival, bounded, refund
+
+MOST = 10_000
+"""Of buckets that are full, and of claims that have expired: beyond it, they are forgotten."""
 
 
 class BucketStore(Protocol):
@@ -37,50 +40,55 @@ class MemoryBuckets:
         self._slots: dict[str, set[str]] = {}
         self._spent: dict[str, int] = {}
         self._claims: dict[str, tuple[Claim, int]] = {}
+        """With when each expires, the first one first."""
         self._expired: dict[str, Claim] = {}
-        self._swept = 0
+        self._forget_above = MOST
 
     async def reserve(self, claim: Claim, spent: int | None = None) -> Verdict:
         now = self._clock()
         self._sweep(now)
-        tats = [self._tats.get(b.key, 0) for b in claim.buckets]
         taken = [len(self._slots.get(s.key, ())) for s in claim.slots]
-        money = claim.budget
-        if money:
-            spent = self._spent.setdefault(money.key, spent) if spent is not None else self._spent.get(money.key)
+        granted = True
+        for n, slots in zip(taken, claim.slots, strict=True):
+            granted = granted and n < slots.limit
+        tats, arrivals = [], []
+        for bucket in claim.buckets:
+            tat = self._tats[bucket.key] = bounded(self._tats.get(bucket.key, 0), now, bucket.rate)
+            later = arrival(tat, now, bucket)
+            granted = granted and later - now <= bucket.rate.period
+            tats.append(tat)
+            arrivals.append(later)
+        if money := claim.budget:
+            spent = self._spent.get(money.key, spent)
             if spent is None:
                 return Verdict(False, now, tats, taken, None)
-        arrivals = [arrival(tat, now, b) for tat, b in zip(tats, claim.buckets, strict=True)]
-        if (
-            any(a - now > b.rate.period for a, b in zip(arrivals, claim.buckets, strict=True))
-            or any(n >= s.limit for n, s in zip(taken, claim.slots, strict=True))
-            or (money and (spent or 0) + money.cost > money.limit)
-        ):
-            return Verdict(False, now, tats, taken, spent or 0)
-        return self._grant(claim, now, arrivals)
+            self._spent[money.key] = spent
+            granted = granted and spent + money.cost <= money.limit
+        if granted:
+            return self._grant(claim, now, arrivals)
+        return Verdict(False, now, tats, taken, spent or 0)
 
     def _grant(self, claim: Claim, now: int, arrivals: Sequence[int]) -> Verdict:
         for bucket, tat in zip(claim.buckets, arrivals, strict=True):
             self._tats[bucket.key] = tat
         for slots in claim.slots:
             self._slots.setdefault(slots.key, set()).add(claim.id)
+        spent = 0
         if claim.budget:
-            self._spent[claim.budget.key] += claim.budget.cost
+            spent = self._spent[claim.budget.key] = self._spent[claim.budget.key] + claim.budget.cost
         self._claims[claim.id] = claim, now + LIFETIME
-        taken = [len(self._slots[s.key]) for s in claim.slots]
-        return Verdict(True, now, arrivals, taken, self._spent[claim.budget.key] if claim.budget else 0)
+        return Verdict(True, now, arrivals, [len(self._slots[s.key]) for s in claim.slots], spent)
 
     async def settle(self, claim: Claim, tokens: int, cost: int) -> None:
-        self._sweep(self._clock())
-        held = self._claims.pop(claim.id, None)
-        if held is None:
-            if self._expired.pop(claim.id, None) and claim.budget:
-                self._spent[claim.budget.key] += cost
-            return
-        for bucket in claim.buckets:
-            if bucket.counts == "tokens":
-                self._tats[bucket.key] = self._tats.get(bucket.key, 0) - refund(bucket, tokens)
-        self._free(claim, cost)
+        now = self._clock()
+        self._sweep(now)
+        if self._claims.pop(claim.id, None):
+            for bucket in claim.buckets:
+                if bucket.counts == "tokens":
+                    self._tats[bucket.key] = max(now, self._tats.get(bucket.key, 0)) - refund(bucket, tokens)
+            self._free(claim, cost)
+        elif self._expired.pop(claim.id, None) and claim.budget:
+            self._spent[claim.budget.key] += cost
 
     def _free(self, claim: Claim, cost: int) -> None:
         for slots in claim.slots:
@@ -95,24 +103,28 @@ class MemoryBuckets:
         now = self._clock()
         self._sweep(now)
         for claim in claims:
-            if claim.id in self._claims:
+            if self._claims.pop(claim.id, None):
                 self._claims[claim.id] = claim, now + LIFETIME
 
     async def find(self, tenant: str, id: str) -> Claim | None:
         claim = self._claims[id][0] if id in self._claims else self._expired.get(id)
         return claim if claim and claim.tenant == tenant else None
 
+    def drain(self, key: str, until_full: int) -> None:
+        """Let a bucket be at least so empty that it needs this time to be full again."""
+        self._tats[key] = max(self._tats.get(key, 0), self._clock() + until_full)
+
     def _sweep(self, now: int) -> None:
         """Expired claims: their tokens count as used, their streams and money are free. Full buckets are forgotten."""
-        if now - self._swept < SECOND // 10:
-            return
-        self._swept = now
-        for claim, expires in list(self._claims.values()):
-            if expires <= now:
-                del self._claims[claim.id]
-                self._expired[claim.id] = claim
-                self._free(claim, 0)
-        while len(self._expired) > 10_000:
+        while self._claims:
+            claim, expires = next(iter(self._claims.values()))
+            if expires > now:
+                break
+            del self._claims[claim.id]
+            self._expired[claim.id] = claim
+            self._free(claim, 0)
+        while len(self._expired) > MOST:
             del self._expired[next(iter(self._expired))]
-        if len(self._tats) > 10_000:
+        if len(self._tats) > self._forget_above:
             self._tats = {key: tat for key, tat in self._tats.items() if tat > now}
+            self._forget_above = max(MOST, 2 * len(self._tats))

@@ -1,10 +1,11 @@
 """The `Limiter` port: from a tier's numbers to buckets, and from a store's verdict to an answer or a refusal."""
 
 import asyncio
+import itertools
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
@@ -14,7 +15,7 @@ from services.common.account_messages import Principal
 from services.common.errors import InvalidRequest, QuotaExceeded, RateLimited
 from services.common.messages import Admitted, RateState
 from services.common.telemetry import LIMIT_DECISIONS
-from services.common.usage_messages import Ask, Reservation, Settlement, Subject, Tier
+from services.common.usage_messages import Ask, Limits, Reservation, Settlement, Subject, Tier
 from services.common.usage_ports import Tiers
 
 SLOT_WAIT_S = 1
@@ -22,6 +23,12 @@ SLOT_WAIT_S = 1
 _WORDS = {
     "rpm": "requests per minute", "tpm": "tokens per minute", "tpd": "tokens per day", "streams": "streams at a time",
 }  # fmt: skip
+_PARAMS = {"chat": "max_tokens", "embedding": "input"}
+_ADVICE = {
+    "chat": "Shorten the prompt, or ask for less (max_tokens, n).",
+    "embedding": "Send the texts in several requests.",
+}
+_GRANTED, _REFUSED = LIMIT_DECISIONS.labels("granted"), LIMIT_DECISIONS.labels("refused")
 Spent = Callable[[str, float], Awaitable[int]]
 """What a tenant's ledger says it has spent since a time."""
 
@@ -33,37 +40,48 @@ class Plan(Struct, frozen=True):
     slots: tuple[Slots, ...]
 
 
+class Month(Struct, frozen=True):
+    """A calendar month, UTC."""
+
+    name: str
+    start: float
+    end: float
+
+
 class TierLimiter:
     def __init__(self, tiers: Tiers, store: BucketStore, spent: Spent, clock: Callable[[], float] = time.time):
         self._tiers = tiers
         self._store = store
         self._spent = spent
         self._clock = clock
+        self._ids = map(f"{secrets.token_hex(10)}-{{:x}}".format, itertools.count())
         self._open: dict[str, Claim] = {}
         self._given_back: set[asyncio.Task[None]] = set()
         self._plans: dict[tuple[str, str, str, str], tuple[Tier, Plan]] = {}
+        self._month = _month(clock())
 
     async def reserve(self, ask: Ask) -> Reservation:
         who = ask.principal
         tier = self._tiers.tier(who.tier)
         plan = self._plan(tier, ask.model_class, who)
         costs = {"requests": ask.requests, "tokens": ask.tokens}
-        buckets = tuple([Bucket(b.key, b.rate, b.counts, costs[b.counts]) for b in plan.buckets])
-        claim = Claim(secrets.token_hex(12), who.tenant, buckets, plan.slots, self._budget(who, tier, ask.cost))
-        _require_passable(claim)
+        buckets = tuple([b.taking(costs[b.counts]) for b in plan.buckets])
+        claim = Claim(next(self._ids), who.tenant, buckets, plan.slots, self._budget(who, tier, ask.cost))
+        _require_passable(ask, claim)
         if not (claim.buckets or claim.slots or claim.budget):
             return Reservation()
         try:
             verdict = await self._store.reserve(claim)
             if verdict.spent is None:
-                spent = await self._spent(who.tenant, _month(self._clock()).timestamp())
+                spent = await self._spent(who.tenant, self._month.start)
                 verdict = await self._store.reserve(claim, spent)
         except asyncio.CancelledError:
             self._give_back(claim)
             raise
-        LIMIT_DECISIONS.labels("granted" if verdict.granted else "refused").inc()
         if not verdict.granted:
+            _REFUSED.inc()
             raise _refusal(claim, verdict)
+        _GRANTED.inc()
         self._open[claim.id] = claim
         return Reservation(id=claim.id, tenant=who.tenant, admitted=_admitted(claim, verdict))
 
@@ -88,8 +106,10 @@ class TierLimiter:
         tier_then, plan = self._plans.get(key, (None, None))
         if plan is None or tier_then is not tier:
             subjects: list[tuple[Subject, str]] = [
-                ("organisation", who.tenant), ("user", who.user_id), ("key", who.key_id),
-            ]  # fmt: skip
+                ("organisation", who.tenant),
+                ("user", who.user_id and f"{who.tenant}/{who.user_id}"),
+                ("key", who.key_id and f"{who.tenant}/{who.key_id}"),
+            ]
             plan = _plan(tier, model_class, subjects)
             if len(self._plans) > 50_000:
                 self._plans.clear()
@@ -100,42 +120,54 @@ class TierLimiter:
         limits = [n for n in (tier.monthly_budget, who.monthly_budget) if n is not None]
         if not limits:
             return None
-        return Budget(f"budget:{who.tenant}:{_month(self._clock()):%Y-%m}", min(limits), cost)
+        if not self._month.start <= (now := self._clock()) < self._month.end:
+            self._month = _month(now)
+        return Budget(f"budget:{who.tenant}:{self._month.name}", min(limits), cost)
 
 
 def _plan(tier: Tier, model_class: str, subjects: Sequence[tuple[Subject, str]]) -> Plan:
+    """Whatever a key takes, its user and its organisation take too, so a bucket that is no smaller than one of theirs
+    promises nothing more, and is left out."""
     buckets: list[Bucket] = []
     slots: list[Slots] = []
-    of_class = tier.limits.get(model_class, {})
+    least: dict[str, int] = {}
     for subject, id in subjects:
-        limits = of_class.get(subject)
-        if limits is None or not id:
-            continue
-        stem = f"{subject}:{id}:{model_class}:"
+        limits = tier.limits.get(model_class, {}).get(subject, Limits()) if id else Limits()
         for kind, limit, period, counts in (
             ("rpm", limits.requests_per_minute, MINUTE, "requests"),
             ("tpm", limits.tokens_per_minute, MINUTE, "tokens"),
             ("tpd", limits.tokens_per_day, DAY, "tokens"),
+            ("streams", limits.concurrent_streams, 0, ""),
         ):
-            if limit is not None:
-                buckets.append(Bucket(stem + kind, Rate(limit, period), counts, 0))
-        if limits.concurrent_streams is not None:
-            slots.append(Slots(stem + "streams", limits.concurrent_streams))
+            if limit is None or limit >= least.get(kind, limit + 1):
+                continue
+            least[kind] = limit
+            key = f"{subject}:{id}:{model_class}:{kind}"
+            if period:
+                buckets.append(Bucket(key, Rate(limit, period), counts))
+            else:
+                slots.append(Slots(key, limit))
     return Plan(tuple(buckets), tuple(slots))
 
 
-def _require_passable(claim: Claim) -> None:
+def _require_passable(ask: Ask, claim: Claim) -> None:
     for b in claim.buckets:
         if b.cost > b.rate.limit:
-            what = _words(b.key)
+            tokens = b.counts == "tokens"
             raise InvalidRequest(
-                f"This request may use {b.cost} {b.counts}, prompt and answer together; your limit of {b.rate.limit} {what} "
-                "can never let it through. Shorten the prompt, or ask for less (max_tokens, n).",
-                param="max_tokens" if b.counts == "tokens" else None, code="request_exceeds_limit",
+                f"This request may use {b.cost} {b.counts}{', prompt and answer together' if tokens else ''}; your limit of "
+                f"{b.rate.limit} {_words(b.key)} can never let it through. {_ADVICE.get(ask.model_class, 'Ask for less.')}",
+                param=_PARAMS.get(ask.model_class) if tokens else None, code="request_exceeds_limit",
             )  # fmt: skip
 
 
 def _refusal(claim: Claim, verdict: Verdict) -> RateLimited:
+    error = _reason(claim, verdict)
+    error.admitted = _admitted(claim, verdict)
+    return error
+
+
+def _reason(claim: Claim, verdict: Verdict) -> RateLimited:
     money = claim.budget
     if money and (verdict.spent or 0) + money.cost > money.limit:
         return QuotaExceeded(
@@ -144,33 +176,38 @@ def _refusal(claim: Claim, verdict: Verdict) -> RateLimited:
     waits = [
         (excess(tat, verdict.now, b), b.key, b.rate.limit) for tat, b in zip(verdict.tats, claim.buckets, strict=True)
     ]
-    full = [s for n, s in zip(verdict.taken, claim.slots, strict=True) if n >= s.limit]
-    if full:
-        waits.append((SLOT_WAIT_S * SECOND, full[0].key, full[0].limit))
+    waits += [
+        (SLOT_WAIT_S * SECOND, s.key, s.limit) for n, s in zip(verdict.taken, claim.slots, strict=True) if n >= s.limit
+    ]
     wait, key, limit = max(waits)
-    error = RateLimited(
+    return RateLimited(
         f"Your limit of {limit} {_words(key)} is reached. Try again in {seconds(wait)} s.", retry_after=seconds(wait)
     )
-    error.admitted = _admitted(claim, verdict)
-    return error
 
 
 def _words(key: str) -> str:
-    """organisation:org_1:chat:tpm → tokens per minute of the organisation for chat models"""
+    """organisation:org_1:chat:tpm → tokens per minute (organisation, chat models)"""
     subject, _, rest = key.partition(":")
     model_class, kind = rest.rsplit(":", 2)[1:]
     return f"{_WORDS[kind]} ({subject}, {model_class} models)"
 
 
 def _admitted(claim: Claim, verdict: Verdict) -> Admitted:
-    tightest: dict[str, RateState] = {}
+    requests = tokens = None
+    now = verdict.now
     for tat, b in zip(verdict.tats, claim.buckets, strict=True):
-        left = remaining(tat, verdict.now, b.rate)
-        if b.counts not in tightest or left < tightest[b.counts].remaining:
-            reset = max(0, tat - verdict.now) / SECOND
-            tightest[b.counts] = RateState(b.rate.limit, left, reset)
-    return Admitted(tightest.get("requests"), tightest.get("tokens"))
+        left = remaining(tat, now, b.rate)
+        least = requests if b.counts == "requests" else tokens
+        if least is None or left < least.remaining:
+            least = RateState(b.rate.limit, left, max(0, tat - now) / SECOND)
+            if b.counts == "requests":
+                requests = least
+            else:
+                tokens = least
+    return Admitted(requests, tokens)
 
 
-def _month(now: float) -> datetime:
-    return datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+def _month(now: float) -> Month:
+    first = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    after = (first + timedelta(days=32)).replace(day=1)
+    return Month(f"{first:%Y-%m}", first.timestamp(), after.timestamp())

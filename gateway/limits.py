@@ -5,17 +5,16 @@ burst). TAT, the theoretical arrival time, is when it will be full again:
 
     TAT' = max(now, TAT) + charge(cost),  charge(n) = ceil(n · period / limit)
     admit iff TAT' − now ≤ period, for every bucket of the request at once
-    settle: TAT −= charge(reserved) − charge(used)
+    settle: TAT = max(now, TAT) − (charge(reserved) − charge(used))
 
 All times are integers of microseconds, so that nothing is lost in sums and every store decides alike; a charge is
-rounded up, so that what is admitted in a time t never exceeds rate · t + burst. Source: SEMANTICS.md, "Limits".
+rounded up, so that what is admitted in a time t never exceeds rate · t + burst. Who uses more than was reserved owes it
+to the bucket, up to one burst. Source: SEMANTICS.md, "Limits".
 """
 
 from collections.abc import Sequence
-from math import ceil
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -24,7 +23,7 @@ LIFETIME = 60 * SECOND
 """How long a reservation lives without being renewed."""
 
 
-class Rate(Struct, frozen=True):
+class Rate(Struct, frozen=True, gc=False):
     limit: int
     period: int
 
@@ -33,28 +32,29 @@ class Rate(Struct, frozen=True):
         return -(-cost * self.period // self.limit)
 
 
-class Bucket(Struct, frozen=True, array_like=True):
+class Bucket(Struct, frozen=True, array_like=True, gc=False):
     """One bucket of a request, and what the request takes from it."""
 
     key: str
     rate: Rate
     counts: str
     """requests or tokens."""
-    cost: int
+    cost: int = 0
+    charge: int = 0
+    """Of the cost."""
 
-    @property
-    def charge(self) -> int:
-        return self.rate.charge(self.cost)
+    def taking(self, cost: int) -> "Bucket":
+        return Bucket(self.key, self.rate, self.counts, cost, self.rate.charge(cost))
 
 
-class Slots(Struct, frozen=True, array_like=True):
+class Slots(Struct, frozen=True, array_like=True, gc=False):
     """Streams that may be open at a time: each holds a slot until it is settled or its holder is dead."""
 
     key: str
     limit: int
 
 
-class Budget(Struct, frozen=True, array_like=True):
+class Budget(Struct, frozen=True, array_like=True, gc=False):
     """Money that may be spent in one month. cost: what the request may cost at most."""
 
     key: str
@@ -62,7 +62,7 @@ class Budget(Struct, frozen=True, array_like=True):
     cost: int
 
 
-class Claim(Struct, frozen=True, array_like=True):
+class Claim(Struct, frozen=True, array_like=True, gc=False):
     """Everything that one request wants, to be granted together or not at all."""
 
     id: str
@@ -72,7 +72,7 @@ class Claim(Struct, frozen=True, array_like=True):
     budget: Budget | None = None
 
 
-class Verdict(Struct, frozen=True):
+class Verdict(Struct, frozen=True, gc=False):
     """What a store found. `tats` and `taken` are in the claim's order: after a grant with it, after a refusal without.
 
     spent: of the budget, with what is reserved; None: the store does not know it, and has granted nothing.
@@ -85,13 +85,15 @@ class Verdict(Struct, frozen=True):
     spent: int | None = 0
 
 
-def arrival(tat: int, now: int, bucket: Bucket) -> int:
-    """TAT if the request is admitted.
+def bounded(tat: int, now: int, rate: Rate) -> int:
+    """TAT with a debt of one burst at most. One further ahead comes from a clock that has been set back since."""
+    most = now + 2 * rate.period
+    return tat if tat < most else most
 
-    A TAT more than a period ahead has not been admitted by this clock: the clock was set back. Such a bucket is empty,
-    and no emptier.
-    """
-    return max(now, min(tat, now + bucket.rate.period)) + bucket.charge
+
+def arrival(tat: int, now: int, bucket: Bucket) -> int:
+    """TAT if the request is admitted."""
+    return (tat if tat > now else now) + bucket.charge
 
 
 def excess(tat: int, now: int, bucket: Bucket) -> int:
@@ -111,11 +113,12 @@ def remaining(tat: int, now: int, rate: Rate) -> int:
 
 def scaled(claim: Claim, replicas: int) -> Claim:
     """The claim as one of `replicas` decides it alone: a share of each rate, burst and number of streams."""
-    buckets = tuple(replace(b, rate=Rate(max(1, b.rate.limit // replicas), b.rate.period)) for b in claim.buckets)
-    slots = tuple(Slots(s.key, max(1, s.limit // replicas)) for s in claim.slots)
-    return Claim(claim.id, claim.tenant, buckets, slots, claim.budget)
+    rates = [Rate(max(1, b.rate.limit // replicas), b.rate.period) for b in claim.buckets]
+    buckets = [Bucket(b.key, rate, b.counts).taking(b.cost) for b, rate in zip(claim.buckets, rates, strict=True)]
+    slots = [Slots(s.key, max(1, s.limit // replicas)) for s in claim.slots]
+    return Claim(claim.id, claim.tenant, tuple(buckets), tuple(slots), claim.budget)
 
 
 def seconds(microseconds: int) -> int:
     """Rounded up: a wait must not end too early."""
-    return ceil(microseconds / SECOND)
+    return -(-microseconds // SECOND)
