@@ -33,7 +33,7 @@ def serve(
     no_auth: Annotated[bool, typer.Option("--no-auth", help="Ask for no API key; loopback only.")] = False,
 ) -> None:
     """Everything in one process: gateway, chat page, conversations, engine. Other settings: ANTIPHON_… and .env."""
-    from deploy.embedded import serve as run
+    from deploy.server import serve as run
 
     given: dict[str, Any] = {"host": host, "port": port, "model": model, "home": home, "no_auth": no_auth or None}
     settings = ServeSettings(**{name: value for name, value in given.items() if value is not None})
