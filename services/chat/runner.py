@@ -141,6 +141,7 @@ class TurnRunner:
 
     async def _advance(self, running: _Running, turn: Turn, answer: StoredMessage) -> None:
         async with aclosing(self._turns.run(turn)) as events:
+            await anext(events)  # `Admitted`: a stored turn has no headers to show it in
             async for batch in events:
                 self._log.append(answer.id, _encode(batch))
                 running.frames.append(tuple(batch))

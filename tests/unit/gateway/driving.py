@@ -9,13 +9,18 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
-import services.accounts.store as account_store
 from gateway.app import create_app
 from gateway.auth import LOCAL, Authenticator
+from gateway.idempotency import Idempotent
+from gateway.idempotency_files import FileIdempotency
 from gateway.ports import GatewayPorts, Health
 from gateway.settings import GatewaySettings
-from services.accounts.service import AccountService, SessionTokens
-from services.common.messages import NewKey
+from services.accounts.service import AccountServices
+from services.accounts.sign_in import SignInService
+from services.accounts.store import AccountStore
+from services.accounts.tiers import TierFile
+from services.chat.embedding import EmbeddingEngine
+from services.common.account_messages import NewKey, NewOrganisation
 from services.common.ports import Engine
 from services.retrieval.embedder import NoEmbedder
 from tests.unit.services.chat.parts import Parts, opened
@@ -92,8 +97,9 @@ class Exchanged:
 
 
 class Gateway:
-    def __init__(self, app: ASGIApp, parts: Parts, key: str):
+    def __init__(self, app: ASGIApp, parts: Parts, key: str, ports: GatewayPorts):
         self.app = app
+        self.ports = ports
         self.parts = parts
         self.key = key
 
@@ -109,17 +115,32 @@ class Gateway:
 
 @asynccontextmanager
 async def gateway(
-    template: Path, folder: Path, engine: Engine, *, open_to_all: bool = False, phrases: tuple[str, ...] = (), **settings: Any
+    template: Path, folder: Path, engine: Engine, *, open_to_all: bool = False, phrases: tuple[str, ...] = (),
+    tiers: Path | None = None, tier: str = "enterprise", **settings: Any,
 ) -> AsyncIterator[Gateway]:  # fmt: skip
-    async with opened(template, folder, engine, phrases=phrases) as parts:
-        store = account_store.AccountStore(parts.database)
-        accounts, sessions = AccountService(store, b"pepper" * 8), SessionTokens(store, b"pepper" * 8)
-        key = await accounts.create_key(NewKey(LOCAL.tenant, "test"))
+    async with opened(template, folder, engine, phrases=phrases, tiers=tiers) as parts:
+        store = AccountStore(parts.database, b"pepper" * 8)
+        known = TierFile(tiers)
+        services = AccountServices(store, b"pepper" * 8, known, SignInService(store, b"pepper" * 8))
+        house = services.ports
+        await house.organisations.create_organisation(
+            NewOrganisation(id=LOCAL.tenant, name="Tests", tier=tier, operator=True)
+        )
+        key = await house.keys.create_key(NewKey(tenant=LOCAL.tenant, name="test"))
+        idempotent = Idempotent(FileIdempotency(folder / "idempotency"))
         ports = GatewayPorts(
-            auth=Authenticator(accounts, sessions, open_to_all=open_to_all), sessions=sessions, router=parts.router,
-            turns=parts.turns, embedder=NoEmbedder("There is none."), conversations=parts.conversations,
-            messages=parts.messages, conversation_turns=parts.starting, runner=parts.runner,
-            health=Health(engines={"w": engine}, started=True), default_model="simulated", signin_token="token",
+            auth=Authenticator(house.keys, house.sessions, open_to_all=open_to_all), keys=house.keys,
+            sessions=house.sessions, organisations=house.organisations, members=house.members, projects=house.projects,
+            service_accounts=house.service_accounts, invites=house.invites, sign_in=house.sign_in, audit=house.audit,
+            tiers=known, ledger=parts.ledger, currency="USD", idempotent=idempotent, router=parts.router,
+            turns=parts.turns, embeddings=EmbeddingEngine(NoEmbedder("There is none."), parts.meter),
+            conversations=parts.conversations, messages=parts.messages, conversation_turns=parts.starting,
+            runner=parts.runner, health=Health(engines={"w": engine}, started=True), default_model="simulated",
+            signin_token="token",
         )  # fmt: skip
         app = create_app(ports, GatewaySettings(**settings), folder / "no-page")
-        yield Gateway(app, parts, str(key.secret))
+        try:
+            yield Gateway(app, parts, str(key.secret), ports)
+        finally:
+            await idempotent.close()
+            await services.close()

@@ -182,7 +182,8 @@ def test_every_parameter_of_completions_reaches_one_generation_a_prompt() -> Non
         logit_bias={5: 1}, logprobs=5,
     )  # fmt: skip
     assert body.generations("req_1", "t", 16) == [
-        GenerationRequest(model="m", prompt=p, n=2, sampling=sampling, request_id="req_1", tenant="t") for p in "ab"
+        GenerationRequest(model="m", prompt=p, n=2, sampling=sampling, request_id=id, tenant="t")
+        for p, id in (("a", "req_1"), ("b", "req_1-1"))
     ]
 
 

@@ -11,13 +11,19 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 import services.accounts.store as account_store
+import services.ledger.store as ledger_store
+from gateway.limit_store import MemoryBuckets
+from gateway.limiter import TierLimiter
 from inference.engines.simulated import SimulatedEngine
 from safety.policy import PhraseScreen
+from services.accounts.tiers import TierFile
 from services.chat.conversation import ConversationTurns, Started, StartTurn
 from services.chat.generation import Generation
+from services.chat.metering import Meter
 from services.chat.runner import TurnRunner
 from services.chat.turn import TurnEngine
 from services.chat.turn_log import FileTurnLog
+from services.common.account_messages import Principal
 from services.common.messages import (
     Conversation,
     ConversationRef,
@@ -34,9 +40,13 @@ from services.common.ports import Engine, Messages
 from services.common.sql import migrate, open_database
 from services.conversations.service import ConversationService, MessageService
 from services.conversations.store import MIGRATIONS, ConversationStore
+from services.ledger.journal import FileJournal
+from services.ledger.prices import PriceTable
+from services.ledger.service import LedgerService
 from services.router.catalog import StaticRouter
 
 TENANT = "local"
+WHO = Principal(tenant=TENANT, space=TENANT, role="owner", tier="enterprise")
 
 
 class ScriptedEngine(SimulatedEngine):
@@ -82,6 +92,9 @@ class Parts:
     runner: TurnRunner
     starting: ConversationTurns
     log: FileTurnLog
+    meter: Meter
+    journal: FileJournal
+    ledger: LedgerService
 
 
 def migrated(path: Path) -> Path:
@@ -91,6 +104,7 @@ def migrated(path: Path) -> Path:
         engine = open_database(f"sqlite+aiosqlite:///{path}")
         await migrate(engine, "conversations", MIGRATIONS)
         await migrate(engine, "accounts", account_store.MIGRATIONS)
+        await migrate(engine, "ledger", ledger_store.MIGRATIONS)
         await engine.dispose()
 
     asyncio.run(make())
@@ -104,6 +118,7 @@ async def opened(
     engine: Engine,
     wrap: Callable[[Messages], Messages] = lambda messages: messages,
     phrases: Sequence[str] = (),
+    tiers: Path | None = None,
 ) -> AsyncIterator[Parts]:
     """wrap: what the chat service gets for its Messages port. The database in `folder` is kept if there is one."""
     path = folder / "test.db"
@@ -115,7 +130,10 @@ async def opened(
     cards = [ModelCard(id="simulated", created=1, context_window=8192), ModelCard(id="lost", created=1)]
     router = StaticRouter(cards, {"simulated": "w", "lost": "nobody"})
     generation = Generation(router, {"w": engine})
-    turns = TurnEngine(PhraseScreen(phrases), generation, messages)
+    known, ledger = TierFile(tiers), LedgerService(ledger_store.LedgerStore(database))
+    journal = FileJournal(folder / "usage")
+    meter = Meter(known, PriceTable(), TierLimiter(known, MemoryBuckets(), _nothing_spent), journal)
+    turns = TurnEngine(PhraseScreen(phrases), generation, meter, messages)
     log = FileTurnLog(folder / "turns")
     runner = TurnRunner(turns, messages, log)
     starting = ConversationTurns(conversations, messages, generation, runner, "simulated")
@@ -123,10 +141,16 @@ async def opened(
         yield Parts(
             engine=engine, database=database, conversations=conversations, messages=messages, router=router,
             generation=generation, turns=turns, runner=runner, starting=starting, log=log,
+            meter=meter, journal=journal, ledger=ledger,
         )  # fmt: skip
     finally:
         await runner.drain(0)
+        journal.close()
         await database.dispose()
+
+
+async def _nothing_spent(tenant: str, since: float) -> int:
+    return 0
 
 
 async def until(condition: Callable[[], bool], patience: float = 5.0) -> None:
@@ -150,7 +174,7 @@ class Chat:
         self.engine = parts.engine
 
     async def start(self, **fields: Any) -> Started:
-        return await self.parts.starting.start(StartTurn(**({"tenant": TENANT, "conversation_id": self.id} | fields)))
+        return await self.parts.starting.start(StartTurn(**({"principal": WHO, "conversation_id": self.id} | fields)))
 
     async def ended(self, *words: str, reason: Any = "stop") -> None:
         for word in words:

@@ -8,7 +8,7 @@ from inference.engines.simulated import SimulatedEngine
 from services.chat.conversation import TITLE_LENGTH, StartTurn
 from services.common.errors import AntiphonError, EngineFailed, ModelNotFound
 from services.common.messages import GenerationRequest, Message, MessageRef, NewConversation, Sampling, TextDelta
-from tests.unit.services.chat.parts import TENANT, Chat, opened, until
+from tests.unit.services.chat.parts import TENANT, WHO, Chat, opened, until
 
 
 @pytest.mark.parametrize(("model", "error"), [("gpt-none", ModelNotFound), ("lost", EngineFailed)])
@@ -31,7 +31,7 @@ async def test_model_and_parameters_of_a_turn_become_the_conversations(chat: Cha
     assert chat.engine.requests[-1].sampling.seed == 7
     await chat.say("3", "three", parameters={})
     assert (await chat.conversation()).parameters == {}
-    assert chat.engine.requests[-1].sampling == Sampling()
+    assert chat.engine.requests[-1].sampling == Sampling(max_tokens=32_768)  # the tier's
 
 
 @pytest.mark.parametrize(
@@ -57,13 +57,13 @@ async def test_a_seeded_conversation_continues_as_the_undisturbed_one_would(temp
     async with opened(template, tmp_path, SimulatedEngine(length=12)) as parts:
         made = await parts.conversations.create(NewConversation(tenant=TENANT))
         ask = StartTurn(
-            tenant=TENANT, conversation_id=made.id, content="Hi", parameters={"temperature": 0, "max_tokens": 5}
+            principal=WHO, conversation_id=made.id, content="Hi", parameters={"temperature": 0, "max_tokens": 5}
         )  # fmt: skip
         answer = (await parts.starting.start(ask)).answer
         await until(lambda: parts.runner.running_in(made.id) is None)
         saved = await parts.messages.get(MessageRef(TENANT, answer.id))
         assert (saved.finish_reason, len(saved.content.split())) == ("length", 5)
-        more = StartTurn(tenant=TENANT, conversation_id=made.id, continue_id=answer.id, parameters={"temperature": 0})
+        more = StartTurn(principal=WHO, conversation_id=made.id, continue_id=answer.id, parameters={"temperature": 0})
         await parts.starting.start(more)
         await until(lambda: parts.runner.running_in(made.id) is None)
         whole = (await parts.messages.get(MessageRef(TENANT, answer.id))).content

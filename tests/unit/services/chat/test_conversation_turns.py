@@ -4,11 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from services.chat.conversation import Started
 from services.common.errors import Conflict, EngineFailed, InvalidRequest, NotFound
 from services.common.messages import MessageRef, NewConversation, StoredMessage, TextDelta
-from tests.unit.services.chat.parts import TENANT, Chat, until
+from tests.unit.services.chat.parts import TENANT, WHO, Chat, until
 
 MINE = "msg_" + "ab" * 16
 
@@ -28,7 +29,7 @@ async def test_a_new_message_and_its_answer(chat: Chat) -> None:
     await chat.ended("Hello", " there")
     assert chat.prompt() == [("user", "Hi")]
     assert (await chat.get(started.answer)).content == "Hello there"
-    assert chat.engine.requests[0].request_id == started.answer.id
+    assert chat.engine.requests[0].request_id.startswith(started.answer.id)
 
 
 async def test_a_prompt_is_the_branch_above_the_answer_and_the_system_prompt(chat: Chat) -> None:
@@ -125,7 +126,7 @@ async def test_what_a_turn_builds_on_must_be_an_own_message_of_this_conversation
     with pytest.raises(NotFound):
         await other.start(**{field: first.answer.id} | ({"content": "x"} if field == "parent_id" else {}))
     with pytest.raises(NotFound):
-        await chat.start(tenant="other", content="x")
+        await chat.start(principal=replace(WHO, space="other"), content="x")
     assert (await chat.count(), await other.count()) == (2, 0)
     assert chat.parts.runner.running_in(chat.id) is None
 

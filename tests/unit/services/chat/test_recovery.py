@@ -23,7 +23,7 @@ from services.common.messages import (
     Usage,
 )
 from services.common.ports import Messages
-from tests.unit.services.chat.parts import TENANT, Parts, ScriptedEngine, opened, until
+from tests.unit.services.chat.parts import TENANT, WHO, Parts, ScriptedEngine, opened, until
 
 
 class Flaky:
@@ -72,7 +72,7 @@ async def begin(parts: Parts, engine: ScriptedEngine, *words: str) -> StoredMess
     """A turn that has said these words, and is waiting for more."""
     conversation = await parts.conversations.create(NewConversation(tenant=TENANT))
     answer = (
-        await parts.starting.start(StartTurn(tenant=TENANT, conversation_id=conversation.id, content="Hi"))
+        await parts.starting.start(StartTurn(principal=WHO, conversation_id=conversation.id, content="Hi"))
     ).answer
     for word in words:
         engine.say(TextDelta(0, word))
@@ -116,7 +116,7 @@ async def test_a_continued_answer_keeps_what_it_held_before(
 ) -> None:
     answer = await begin(parts, engine, "Half")
     await parts.runner.stop(MessageRef(TENANT, answer.id))
-    ask = StartTurn(tenant=TENANT, conversation_id=answer.conversation_id, continue_id=answer.id)
+    ask = StartTurn(principal=WHO, conversation_id=answer.conversation_id, continue_id=answer.id)
     await parts.starting.start(ask)
     engine.say(TextDelta(0, " more"))
     await until(lambda: sum(len(lines) for _, lines in parts.log.unfinished()) == 2)

@@ -21,7 +21,7 @@ from services.common.messages import (
     TextDelta,
     Usage,
 )
-from tests.unit.services.chat.parts import TENANT, Parts, ScriptedEngine, opened, until, within
+from tests.unit.services.chat.parts import TENANT, WHO, Parts, ScriptedEngine, opened, until, within
 
 WORDS = ["One", " two", " three", " four"]
 
@@ -42,7 +42,7 @@ async def begin(parts: Parts, content: str = "Hi", **fields: Any) -> Started:
         fields["conversation_id"] = (await parts.conversations.create(NewConversation(tenant=TENANT))).id
     if not fields.keys() & {"regenerate", "continue_id"}:
         fields["content"] = content
-    return await parts.starting.start(StartTurn(tenant=TENANT, **fields))
+    return await parts.starting.start(StartTurn(principal=WHO, **fields))
 
 
 async def follow(parts: Parts, answer: StoredMessage, start: int = 0, silence: float = 5.0) -> list[Progress]:
