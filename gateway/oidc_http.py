@@ -34,8 +34,7 @@ async def ask(
         raise OidcFailed("provider", f"{url} answered {status} with no JSON object.")
     if status != 200:
         error = str(found.get("error", ""))[:100]
-        reason = "expired" if error == "invalid_grant" else "provider"
-        raise OidcFailed(reason, f"{url} answered {status} {error!r}.")
+        raise OidcFailed("expired" if error == "invalid_grant" else "provider", f"{url} answered {status} {error!r}.")
     return found
 
 

@@ -12,7 +12,7 @@ from services.common.settings import Settings
 
 
 class OidcSettings(Settings):
-    model_config = SettingsConfigDict(Settings.model_config, env_prefix="ANTIPHON_OIDC_")
+    model_config = SettingsConfigDict(env_prefix="ANTIPHON_OIDC_")
 
     issuer: str | None = Field(None, description="The provider's issuer URL; without it there is no OIDC sign-in.")
     client_id: str = Field("", description="What the provider knows this installation as.")

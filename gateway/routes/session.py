@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from gateway.auth import LOCAL, require_scope
 from gateway.dialects.wire import Wire
 from gateway.ports import GatewayPorts
-from gateway.routes.access import require_own_page, web_session
+from gateway.routes.access import cookie_session, require_own_page
 from gateway.routes.cookie import enter, leave
 from services.common.account_messages import AuditEntry, NewSession, PasswordSignIn, Principal, Ref
 from services.common.errors import InvalidRequest, NotFound, NotSignedIn
@@ -28,7 +28,7 @@ class Credentials(Wire):
 
 def router(ports: GatewayPorts) -> APIRouter:
     routes = APIRouter(tags=["session"])
-    Caller = Annotated[Principal, Depends(web_session(ports.auth))]  # noqa: N806 (a type)
+    Caller = Annotated[Principal, Depends(cookie_session(ports.auth))]  # noqa: N806 (a type)
 
     @routes.get("/api/signin")
     async def ways() -> dict[str, Any]:

@@ -40,7 +40,7 @@ class Filters:
 
     def query(self, who: Principal, **more: Any) -> UsageQuery:
         """Errors: `Forbidden` for a member who asks for somebody else's."""
-        named = dict(self.named)
+        named: dict[str, Any] = dict(self.named)
         if not _sees_all(who):
             if named["user_id"] not in (None, who.user_id):
                 raise Forbidden("Members see their own usage only.", param="user_id")

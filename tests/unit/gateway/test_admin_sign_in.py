@@ -172,7 +172,7 @@ async def test_a_key_without_conversations_is_none_for_the_web_app(home: House) 
     assert error(answer)[:2] == (403, "missing_scope")
     assert "`conversations`" in answer.text
     as_bearer = home.client(authorization=f"Bearer {made.secret}")
-    assert error(await as_bearer.get("/api/session"))[:2] == (403, "missing_scope")
+    assert error(await as_bearer.get("/api/organization"))[:2] == (403, "missing_scope")
 
 
 async def test_signing_out_here_and_everywhere(home: House) -> None:

@@ -2,47 +2,71 @@
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.auth import COOKIE, LOCAL, Authenticator, require_loopback_host, require_same_origin, session_token
+from gateway.auth import (
+    COOKIE,
+    LOCAL,
+    Authenticator,
+    has_role,
+    is_admin,
+    require_loopback_host,
+    require_role,
+    require_same_origin,
+    require_scope,
+    session_token,
+)
 from inference.engines.simulated import SimulatedEngine
-from services.common.errors import Forbidden, InvalidApiKey
-from services.common.messages import ApiKey, MessageRef, NewKey, Principal
+from services.common.account_messages import ROLES, ApiKey, KeyQuery, NewKey, NewSession, Principal, Ref, Role
+from services.common.errors import Forbidden, InvalidApiKey, MissingScope, NotSignedIn
 from tests.unit.gateway.driving import CHAT, gateway
 
 quick = settings(deadline=None)
 HEADER = st.text(st.characters(max_codepoint=255), max_size=40)
 
 
+KNOWN = Principal(tenant="tenant", key_id="key_1")
+SIGNED_IN = Principal(tenant="tenant", user_id="user_1")
+
+
 class OneKey:
-    """Accounts and sessions in which one secret is good."""
+    """Keys and sessions in which one secret is good. What is asked of them is kept."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
 
     async def authenticate(self, secret: str) -> Principal:
+        self.asked.append(secret)
         if secret != "sk-good":
             raise InvalidApiKey("Incorrect API key provided.")
-        return Principal("tenant", "key_1")
+        return KNOWN
 
     async def resolve(self, token: str) -> Principal:
+        self.asked.append(token)
         if token != "ses-good":
-            raise InvalidApiKey("The session is unknown or has ended.")
-        return Principal("tenant")
+            raise NotSignedIn("The session is unknown or has ended.")
+        return SIGNED_IN
 
     async def create_key(self, request: NewKey) -> ApiKey:
         raise AssertionError
 
-    async def keys(self, tenant: str) -> list[ApiKey]:
+    async def keys(self, query: KeyQuery) -> list[ApiKey]:
         raise AssertionError
 
-    async def revoke_key(self, key: MessageRef) -> None:
+    async def revoke_key(self, ref: Ref) -> None:
         raise AssertionError
 
-    async def open(self, tenant: str) -> str:
+    async def open(self, session: NewSession) -> str:
         raise AssertionError
 
     async def close(self, token: str) -> None:
+        raise AssertionError
+
+    async def close_all(self, user: Ref) -> None:
         raise AssertionError
 
 
@@ -52,7 +76,7 @@ def authenticator(open_to_all: bool = False) -> Authenticator:
 
 @pytest.mark.parametrize("given", [b"Bearer sk-good", b"bearer sk-good", b"BEARER  sk-good ", b"Bearer \tsk-good"])
 async def test_a_bearer_key_is_taken_whatever_the_case_and_space_around_it(given: bytes) -> None:
-    assert await authenticator().by_key(given) == Principal("tenant", "key_1")
+    assert await authenticator().by_key(given) == KNOWN
 
 
 @pytest.mark.parametrize(
@@ -73,7 +97,7 @@ async def test_no_header_does_more_than_fail_to_be_a_key(given: bytes) -> None:
 
 @pytest.mark.parametrize("cookies", [f"{COOKIE}=ses-good", f"a=b; {COOKIE}=ses-good; c=d", f'{COOKIE}="ses-good"'])
 async def test_a_session_is_found_among_other_cookies(cookies: str) -> None:
-    assert await authenticator().by_cookie(cookies) == Principal("tenant")
+    assert await authenticator().by_cookie(cookies) == SIGNED_IN
 
 
 @quick
@@ -85,13 +109,55 @@ async def test_a_session_is_found_among_other_cookies(cookies: str) -> None:
 async def test_malformed_cookies_are_no_session_and_no_error(cookies: str) -> None:
     assert isinstance(session_token(cookies), str)
     if session_token(cookies) != "ses-good":
-        with pytest.raises(InvalidApiKey):
+        with pytest.raises(NotSignedIn):
             await authenticator().by_cookie(cookies)
 
 
-async def test_a_server_without_keys_knows_one_tenant() -> None:
-    assert await authenticator(open_to_all=True).by_key(b"") == LOCAL
-    assert await authenticator(open_to_all=True).by_cookie("") == LOCAL
+async def test_every_key_that_could_be_one_is_asked_for_whatever_it_looks_like() -> None:
+    """Nothing here answers sooner for one that looks wrong: the time would tell."""
+    keys = OneKey()
+    auth = Authenticator(keys, OneKey())
+    given = ["sk-good", "x", "sk-" + "A" * 43, "\xff", "sk-good\x00"]
+    for secret in given:
+        with suppress(InvalidApiKey):
+            await auth.by_key(b"Bearer " + secret.encode("latin-1"))
+    assert keys.asked == given
+
+
+async def test_a_server_without_keys_knows_one_owner() -> None:
+    for who in (await authenticator(open_to_all=True).by_key(b""), await authenticator(open_to_all=True).by_cookie("")):
+        assert who == LOCAL
+        assert (who.tenant, who.space, who.role, who.tier) == ("local", "local", "owner", "enterprise")
+        assert {"admin", "operator", "conversations", "model.request"} < set(who.scopes)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_holds_those_below_it(role: Role) -> None:
+    who = Principal(tenant="t", role=role)
+    for asked in ROLES:
+        enough = ROLES.index(asked) <= ROLES.index(role)
+        assert has_role(who, asked) is enough
+        if not enough:
+            with pytest.raises(Forbidden, match=asked):
+                require_role(who, asked)
+        else:
+            require_role(who, asked)
+
+
+def test_a_missing_scope_is_named_and_its_bearer_too() -> None:
+    require_scope(Principal(tenant="t"), "model.request")
+    with pytest.raises(MissingScope, match=r"`admin`.*API key"):
+        require_scope(Principal(tenant="t", key_id="key_1"), "admin")
+    with pytest.raises(MissingScope, match=r"`operator`.*session"):
+        require_scope(Principal(tenant="t"), "operator")
+
+
+@pytest.mark.parametrize(
+    ("role", "scopes", "expected"),
+    [("owner", ("admin",), True), ("admin", ("admin",), True), ("member", ("admin",), False), ("owner", ("model.read",), False)],
+)  # fmt: skip
+def test_an_admin_has_the_role_and_the_scope(role: Role, scopes: tuple[Any, ...], expected: bool) -> None:
+    assert is_admin(Principal(tenant="t", role=role, scopes=scopes)) is expected
 
 
 @pytest.mark.parametrize(
