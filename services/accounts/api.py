@@ -1,16 +1,14 @@
-"""Both ports over HTTP: POST /accounts/{method} and /sessions/{method}."""
+"""Every port over HTTP: POST /{port}/{method}, as in /keys/authenticate and /members/update_member."""
+
+from typing import get_type_hints
 
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from services.accounts.ports import AccountPorts
 from services.common.http import serve_port
-from services.common.ports import Accounts, Sessions
 
 
-def create_app(accounts: Accounts, sessions: Sessions) -> Starlette:
-    return Starlette(
-        routes=[
-            Mount("/accounts", serve_port(Accounts, accounts)),
-            Mount("/sessions", serve_port(Sessions, sessions)),
-        ]
-    )
+def create_app(ports: AccountPorts) -> Starlette:
+    kinds = get_type_hints(AccountPorts)
+    return Starlette(routes=[Mount(f"/{name}", serve_port(kinds[name], getattr(ports, name))) for name in kinds])

@@ -18,11 +18,13 @@ _INVITE = [invites.c[name] for name in Invite.__struct_fields__ if name not in (
 async def consume(db: AsyncConnection, digest: str, user_id: str, email: str, now: float) -> Invite | None:
     """Uses the invite up for a new user, in the caller's transaction, which also notes `invite.accept`.
 
-    None if it is unknown, used, expired or somebody else's: of two that race for one, one gets it. `email` is in lower
-    case.
+    None if it is unknown, used, expired or somebody else's, or if its organisation is suspended: of two that race for
+    one, one gets it. `email` is in lower case.
     """
-    good = (invites.c.accepted_by == "", invites.c.expires > now, or_(invites.c.email == "", invites.c.email == email))
-    used = update(invites).where(invites.c.digest == digest, *good).values(accepted_by=user_id)
+    active = select(organisations.c.id).where(organisations.c.suspended.is_(False))
+    good = (invites.c.accepted_by == "", invites.c.expires > now, invites.c.tenant.in_(active))
+    addressed = or_(invites.c.email == "", invites.c.email == email)
+    used = update(invites).where(invites.c.digest == digest, *good, addressed).values(accepted_by=user_id)
     row = (await db.execute(used.returning(*_INVITE))).one_or_none()
     return _invite(row) if row else None
 

@@ -23,6 +23,7 @@ async def served(app: Starlette) -> AsyncIterator[tuple[str, aiohttp.ClientSessi
     # asyncio turns Nagle's algorithm off only where the protocol is named; with it, each answer takes 40 ms.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
+        listener.listen()  # so that a call made before the server's first step waits instead of failing
         server = _Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
         running = asyncio.create_task(server.serve(sockets=[listener]))
         try:
