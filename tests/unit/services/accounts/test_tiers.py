@@ -72,7 +72,7 @@ def test_a_free_organisation_may_ask_within_its_context_and_an_enterprise_has_no
     assert free.max_output_tokens == 2048
     assert (free.monthly_budget or 0) > 0
     assert enterprise.limits["chat"]["organisation"] == Limits(
-        requests_per_minute=10_000, tokens_per_minute=10_000_000, concurrent_streams=10_000
+        requests_per_minute=600_000, tokens_per_minute=1_000_000_000, concurrent_streams=10_000
     )
     assert (enterprise.max_context, enterprise.monthly_budget, enterprise.max_output_tokens) == (None, None, 32_768)
 
