@@ -1,123 +1,31 @@
-"""Idempotency-Key around a handler: what runs once, what is replayed, and what gives the key back."""
+"""Idempotency-Key around a handler: what runs once, and what is replayed."""
 
 import asyncio
-import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import redis.asyncio
-from structlog.testing import capture_logs
 
-from gateway.exchange import PING, Exchange, error_headers
+from gateway.exchange import PING, Exchange
 from gateway.idempotency import IdempotencyStore, Idempotent
-from gateway.idempotency_files import FileIdempotency
-from gateway.idempotency_redis import RedisIdempotency
-from gateway.settings import GatewaySettings
 from services.common.account_messages import Principal
-from services.common.errors import AntiphonError, EngineFailed, InvalidRequest
-from tests.support.redis import own_redis, redis_client, redis_prefix, redis_url
+from tests.support.redis import redis_client, redis_prefix, redis_url
 from tests.unit.gateway.driving import Exchanged
+from tests.unit.gateway.idempotent import (
+    ANN,
+    BODY,
+    Client,
+    client,
+    files,
+    folder,
+    in_frames,
+    refused,
+    store,
+    until,
+    whole,
+)
 
-__all__ = ["redis_client", "redis_prefix", "redis_url"]
-
-KEY = {"idempotency-key": "7f9c-order"}
-BODY = {"model": "simulated", "n": 1}
-ANN = Principal(tenant="org_a")
-
-
-class Client:
-    """Sends to one handler behind the policy. `runs` counts how often the handler was called."""
-
-    def __init__(self, idempotent: Idempotent):
-        self.idempotent = idempotent
-        self.runs = 0
-        self.errors: list[str] = []
-        self.handle: Callable[[Exchange], Awaitable[None]] = whole
-
-    def send(
-        self, body: Any = BODY, headers: dict[str, str] = KEY, who: Principal = ANN, path: str = "/v1/run"
-    ) -> Exchanged:
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            x = Exchange(scope, receive, send, GatewaySettings())
-            x.principal = who
-            await self._answer(x)
-
-        return Exchanged(app, path, body, headers=headers)
-
-    async def ask(self, *given: Any, **named: Any) -> Exchanged:
-        return await self.send(*given, **named).done()
-
-    async def _answer(self, x: Exchange) -> None:
-        try:
-            await self.idempotent.run(x, self._count)
-        except asyncio.CancelledError:
-            if not x.client_gone:
-                raise
-        except AntiphonError as e:
-            if x.status:
-                self.errors.append(e.message)
-            else:
-                await x.answer(e.status, json.dumps(e.body()).encode(), error_headers(e))
-        finally:
-            x.close()
-
-    async def _count(self, x: Exchange) -> None:
-        self.runs += 1
-        await self.handle(x)
-
-
-async def whole(x: Exchange) -> None:
-    body = json.loads(await x.body())
-    await asyncio.sleep(0.02)
-    extra = [(b"x-ratelimit-remaining-tokens", b"7"), (b"x-antiphon-fallback", b"small")]
-    await x.answer(200, json.dumps({"id": x.request_id, "asked": body}).encode(), extra)
-
-
-def in_frames(*frames: bytes) -> Callable[[Exchange], Awaitable[None]]:
-    async def stream(x: Exchange) -> None:
-        await x.body()
-        x.expect_stream()
-        await x.start_stream()
-        for frame in frames:
-            await x.write(frame)
-        await x.end_stream(b"data: [DONE]\n\n")
-
-    return stream
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "keys"
-
-
-@pytest.fixture
-def client(folder: Path) -> Client:
-    return Client(Idempotent(FileIdempotency(folder)))
-
-
-@pytest.fixture(params=["files", "redis"])
-def store(request: pytest.FixtureRequest, folder: Path) -> IdempotencyStore:
-    if request.param == "files":
-        return FileIdempotency(folder)
-    return RedisIdempotency(request.getfixturevalue("redis_client"), request.getfixturevalue("redis_prefix"))
-
-
-async def refused(client: Client, status: int, code: str, *given: Any, **named: Any) -> Exchanged:
-    x = await client.ask(*given, **named)
-    assert (x.status, x.error["code"], x.error["param"]) == (status, code, "Idempotency-Key")
-    return x
-
-
-async def until(happens: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not happens():
-            await asyncio.sleep(0.01)
-
-
-def files(folder: Path) -> list[Path]:
-    return list(folder.iterdir())
+__all__ = ["client", "folder", "redis_client", "redis_prefix", "redis_url", "store"]
 
 
 async def test_without_a_key_nothing_is_claimed_read_or_kept(client: Client, folder: Path) -> None:
@@ -256,105 +164,6 @@ async def test_a_key_belongs_to_its_tenant_user_space_and_route(client: Client) 
     assert "idempotent-replayed" in (await client.ask(who=other_key_of_the_same)).headers
 
 
-async def failing_early(x: Exchange) -> None:
-    raise InvalidRequest("No.")
-
-
-async def failing_late(x: Exchange) -> None:
-    await x.start_stream()
-    await x.write(b"data: 1\n\n")
-    raise EngineFailed("It died.")
-
-
-async def answering_an_error(x: Exchange) -> None:
-    await x.answer(429, b"{}")
-
-
-async def answering_a_redirect(x: Exchange) -> None:
-    await x.answer(307, b"{}")
-
-
-@pytest.mark.parametrize("failing", [failing_early, failing_late, answering_an_error, answering_a_redirect])
-async def test_what_fails_gives_the_key_back(client: Client, failing: Any) -> None:
-    client.handle = failing
-    await client.ask()
-    client.handle = whole
-    x = await client.ask()
-    assert (x.status, "idempotent-replayed" in x.headers, client.runs) == (200, False, 2)
-
-
-async def test_a_fault_of_ours_gives_the_key_back(client: Client) -> None:
-    async def broken(x: Exchange) -> None:
-        raise ZeroDivisionError
-
-    client.handle = broken
-    with pytest.raises(ZeroDivisionError):
-        await client.ask()
-    client.handle = whole
-    assert (await client.ask()).status == 200
-
-
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_leaves_in_the_middle_gives_the_key_back(store: IdempotencyStore, stream: bool) -> None:
-    client = Client(Idempotent(store))
-
-    async def endless(x: Exchange) -> None:
-        await x.body()
-        x.watch()
-        if stream:
-            await x.start_stream()
-            await x.write(b"data: 1\n\n")
-        await asyncio.sleep(60)
-
-    client.handle = endless
-    left = client.send()
-    await until(lambda: client.runs == 1)
-    left.leave()
-    await left.done()
-    client.handle = whole
-    assert (await client.ask()).json["asked"] == BODY
-
-
-async def test_a_client_that_leaves_before_the_last_byte_finds_the_answer(store: IdempotencyStore) -> None:
-    """It was run and charged to its end."""
-    client = Client(Idempotent(store))
-
-    async def watched(x: Exchange) -> None:
-        await x.body()
-        x.watch()
-        left.reading.clear()
-        await x.answer(200, b'{"all": "of it"}')
-
-    client.handle = watched
-    left = client.send()
-    await until(lambda: client.runs == 1)
-    left.leave()
-    await left.done()
-    assert left.sent == []
-    again = await client.ask()
-    assert (again.data, client.runs) == (b'{"all": "of it"}', 1)
-
-
-async def test_an_answer_too_large_to_keep_goes_out_and_is_not_run_twice(folder: Path) -> None:
-    client = Client(Idempotent(FileIdempotency(folder), max_answer_bytes=1000))
-    client.handle = in_frames(b"data: " + b"x" * 600 + b"\n\n", b"data: " + b"y" * 600 + b"\n\n", b"data: z\n\n")
-    first = await client.ask()
-    assert first.data.endswith(b"data: z\n\ndata: [DONE]\n\n")
-    assert len(first.data) > 1200
-    x = await refused(client, 409, "idempotency_answer_not_kept")
-    assert "too large" in x.error["message"]
-    await refused(client, 422, "idempotency_key_reused", BODY | {"n": 2})
-    assert client.runs == 1
-
-
-async def test_a_damaged_answer_is_one_that_was_not_kept(client: Client, folder: Path) -> None:
-    await client.ask()
-    [path] = files(folder)
-    path.write_bytes(path.read_bytes()[:-5])
-    await refused(client, 409, "idempotency_answer_not_kept")
-    assert client.runs == 1
-
-
 async def test_what_is_stored_names_nobody(client: Client, folder: Path) -> None:
     await client.ask(who=Principal(tenant="org_acme", user_id="user_ann"))
     [path] = files(folder)
@@ -368,49 +177,3 @@ async def test_answers_outlive_the_process(client: Client, folder: Path) -> None
     restarted = Client(Idempotent(FileIdempotency(folder)))
     again = await restarted.ask()
     assert (again.data, restarted.runs) == (first.data, 0)
-
-
-async def test_a_store_that_is_away_refuses_before_it_runs_and_keeps_after_it_is_back() -> None:
-    with own_redis() as server:
-        connection = redis.asyncio.Redis.from_url(server.url)
-        idempotent = Idempotent(RedisIdempotency(connection, "test:"), keep_wait_s=0.05)
-        client = Client(idempotent)
-
-        async def loses_its_store(x: Exchange) -> None:
-            server.kill()
-            await whole(x)
-
-        client.handle = loses_its_store
-        with capture_logs() as logs:
-            first = await client.ask()
-            assert first.status == 200
-            x = await client.ask(headers={"idempotency-key": "another"})
-            assert (x.status, x.error["code"], x.headers["retry-after"]) == (503, "overloaded", "1")
-            await asyncio.sleep(1)
-            server.start()
-            await idempotent.close(20)
-        assert [entry["event"] for entry in logs] == ["idempotent_answer_not_kept_yet"]
-        again = await client.ask()
-        assert (again.data, client.runs) == (first.data, 1)
-        await connection.aclose()
-
-
-async def test_a_claim_outlives_its_term_while_its_run_lives(
-    redis_client: redis.asyncio.Redis, redis_prefix: str
-) -> None:
-    store = RedisIdempotency(redis_client, redis_prefix, claim_s=0.5)
-    client = Client(Idempotent(store, renew_s=0.1))
-
-    async def long(x: Exchange) -> None:
-        await asyncio.sleep(1.5)
-        await whole(x)
-
-    client.handle = long
-    first = client.send()
-    await until(lambda: client.runs == 1)
-    while not first.task.done():
-        x = await client.ask()
-        assert x.status == 409 or first.task.done()
-        await asyncio.sleep(0.05)
-    assert (await client.ask()).data == first.data
-    assert client.runs == 1
