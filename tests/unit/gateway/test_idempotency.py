@@ -8,6 +8,7 @@ import pytest
 
 from gateway.exchange import PING, Exchange
 from gateway.idempotency import IdempotencyStore, Idempotent
+from gateway.idempotency_files import FileIdempotency
 from services.common.account_messages import Principal
 from tests.support.redis import redis_client, redis_prefix, redis_url
 from tests.unit.gateway.driving import Exchanged
