@@ -29,6 +29,9 @@ def router(dist: Path) -> APIRouter:
 
     @routes.get("/")
     @routes.get("/c/{conversation_id}")
+    @routes.get("/settings")
+    @routes.get("/settings/{tab}")
+    @routes.get("/invite/{token}")
     async def page(request: Request) -> Response:
         if "index.html" not in assets:
             raise Overloaded("The chat page has not been built. Run `make web`.")

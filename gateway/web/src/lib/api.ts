@@ -1,4 +1,4 @@
-import type { Conversation, ErrorBody, Model, TurnRequest, TurnStarted } from "./types";
+import type { Conversation, ErrorBody, Identity, Model, TurnRequest, TurnStarted } from "./types";
 
 /** A call that failed: status 0 where no answer came at all. `retryAfter` is in seconds. */
 export class ApiError extends Error {
@@ -21,7 +21,7 @@ export function onSignedOut(listener: Listener): void {
   whenSignedOut = listener;
 }
 
-async function request<T>(method: string, path: string, body?: unknown): Promise<T> {
+export async function request<T>(method: string, path: string, body?: unknown): Promise<T> {
   const payload = body === undefined ? null : JSON.stringify(body);
   let response: Response;
   try {
@@ -58,11 +58,10 @@ async function failure(response: Response, path: string): Promise<ApiError> {
   );
 }
 
-const part = encodeURIComponent;
+export const part = encodeURIComponent;
 
 export const api = {
-  session: () => request<{ authenticated: boolean }>("GET", "/api/session"),
-  signIn: (key: string) => request<void>("POST", "/api/session", { key }),
+  session: () => request<Identity>("GET", "/api/session"),
   signOut: () => request<void>("DELETE", "/api/session"),
   models: () => request<{ data: Model[]; default: string }>("GET", "/api/models"),
   conversations: (query: { q?: string; before?: number; limit?: number }) => {

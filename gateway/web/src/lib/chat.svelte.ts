@@ -1,11 +1,11 @@
-import { branch } from "./branch";
 import { announcer } from "./announcer.svelte";
 import { api, ApiError } from "./api";
+import { branch } from "./branch";
 import { drafts } from "./drafts";
 import { library } from "./library.svelte";
 import { LiveTurn } from "./live.svelte";
 import { models } from "./models.svelte";
-import { newMessageId, outbox, type Unsent } from "./outbox";
+import { beginningOf, newMessageId, outbox, turnOf, type Unsent } from "./outbox";
 import { problemOf, type Problem } from "./problems";
 import { router } from "./router.svelte";
 import { branchPath, newestLeaf } from "./tree";
@@ -46,15 +46,11 @@ class Chat {
   #unsaved = $state.raw<Record<string, string>>({});
   #epoch = 0;
 
-  readonly path = $derived(
-    branchPath(this.messages, this.unsent ? this.unsent.parent_id : this.leaf),
-  );
+  readonly path = $derived(branchPath(this.messages, this.unsent ? this.unsent.parent_id : this.leaf));
   readonly busy = $derived(this.sending || this.live !== null);
   readonly empty = $derived(this.path.length === 0 && this.unsent === null);
 
-  get model(): string {
-    return this.settings.model || models.default;
-  }
+  readonly model = $derived(this.settings.model || models.default);
 
   textOf(message: Message): string {
     if (this.live?.id === message.id) return this.live.text;
@@ -68,8 +64,7 @@ class Chat {
     this.live = null;
     this.id = id;
     this.messages = [];
-    this.leaf = this.pinned = null;
-    this.problem = this.trouble = null;
+    this.leaf = this.pinned = this.problem = this.trouble = null;
     this.sending = false;
     this.settings = NO_SETTINGS;
     this.title = "";
@@ -102,8 +97,8 @@ class Chat {
 
   send(content: string, parent_id: string | null = this.path.at(-1)?.message.id ?? null): void {
     const { model, system_prompt, parameters } = { ...this.settings, model: this.model };
-    const entry: Unsent = { id: newMessageId(), conversation: this.id, parent_id, content, system_prompt, parameters };
-    if (model) entry.model = model;
+    const fields = { parent_id, content, system_prompt, parameters, ...(model ? { model } : {}) };
+    const entry: Unsent = { id: newMessageId(), conversation: this.id, ...fields };
     outbox.put(entry);
     this.unsent = entry;
     this.pinned = { id: entry.id };
@@ -117,13 +112,9 @@ class Chat {
     this.sending = true;
     try {
       const conversation = entry.conversation ?? (await this.#create(entry, epoch));
-      const { id, content, parent_id, model, parameters } = entry;
-      const turn: TurnRequest = { id, content, parent_id };
-      if (model) turn.model = model;
-      if (parameters) turn.parameters = parameters;
-      const started = await api.startTurn(conversation, turn);
+      const started = await api.startTurn(conversation, turnOf(entry));
       outbox.remove(entry.id);
-      if (parent_id === null) void library.load().then(() => this.#showTitle());
+      if (entry.parent_id === null) void library.load().then(() => this.#showTitle());
       if (epoch === this.#epoch) this.#accept(started);
     } catch (error) {
       if (epoch !== this.#epoch) return;
@@ -206,9 +197,7 @@ class Chat {
   }
 
   async #create(entry: Unsent, epoch: number): Promise<string> {
-    const { model, system_prompt, parameters } = entry;
-    const fields = { ...(model ? { model } : {}), ...(system_prompt ? { system_prompt } : {}), parameters: parameters ?? {} };
-    const conversation = await api.createConversation(fields);
+    const conversation = await api.createConversation(beginningOf(entry));
     outbox.put({ ...entry, conversation: conversation.id });
     if (epoch === this.#epoch) {
       drafts.set(conversation.id, drafts.get(null));

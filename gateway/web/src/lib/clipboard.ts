@@ -1,3 +1,4 @@
+import { copyText } from "./copy";
 import { clipboardHtml } from "./markdown/render";
 
 /** Writes a message as markdown and as HTML together: an editor takes one, a document the other. */
@@ -6,15 +7,4 @@ export async function copyMarkdown(text: string): Promise<void> {
   const html = new Blob([clipboardHtml(text)], { type: "text/html" });
   const plain = new Blob([text], { type: "text/plain" });
   await navigator.clipboard.write([new ClipboardItem({ "text/html": html, "text/plain": plain })]);
-}
-
-/** Outside HTTPS and localhost there is no clipboard API; a selected textarea still copies. */
-export async function copyText(text: string): Promise<void> {
-  if (navigator.clipboard) return navigator.clipboard.writeText(text);
-  const area = document.createElement("textarea");
-  area.value = text;
-  document.body.append(area);
-  area.select();
-  document.execCommand("copy");
-  area.remove();
 }

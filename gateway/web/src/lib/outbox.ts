@@ -1,5 +1,5 @@
 import { load, save } from "./storage";
-import type { Parameters } from "./types";
+import type { Conversation, Parameters, TurnRequest } from "./types";
 
 /** A message on its way. The client names it, so that sending it twice starts one turn. */
 export interface Unsent {
@@ -17,6 +17,16 @@ const KEY = "outbox";
 export function newMessageId(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return `msg_${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+}
+
+/** The turn that sends it. */
+export function turnOf({ id, content, parent_id, model, parameters }: Unsent): TurnRequest {
+  return { id, content, parent_id, ...(model ? { model } : {}), ...(parameters ? { parameters } : {}) };
+}
+
+/** The conversation that begins with it. */
+export function beginningOf({ model, system_prompt, parameters }: Unsent): Partial<Conversation> {
+  return { ...(model ? { model } : {}), ...(system_prompt ? { system_prompt } : {}), parameters: parameters ?? {} };
 }
 
 /** Reads storage at every call: another tab has the same outbox. */

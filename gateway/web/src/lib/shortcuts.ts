@@ -9,7 +9,7 @@ interface Shortcut {
   keys: string[];
   label: string;
   matches?: (event: KeyboardEvent) => boolean;
-  run?: () => void;
+  run?: () => unknown;
 }
 
 const command = (event: KeyboardEvent) => (mac ? event.metaKey : event.ctrlKey) && !event.altKey;
@@ -25,7 +25,10 @@ export const shortcuts: Shortcut[] = [
     keys: [CTRL, "K"],
     label: "Search conversations",
     matches: (event) => command(event) && !event.shiftKey && event.key.toLowerCase() === "k",
-    run: () => ui.search(),
+    run: () => {
+      router.closeSettings();
+      ui.search();
+    },
   },
   {
     keys: [CTRL, "Shift", "O"],
@@ -37,7 +40,7 @@ export const shortcuts: Shortcut[] = [
     keys: [CTRL, "Shift", "S"],
     label: "Show or hide the list of conversations",
     matches: (event) => command(event) && event.shiftKey && event.key.toLowerCase() === "s",
-    run: () => ui.toggleSidebar(),
+    run: () => router.settings === null && ui.toggleSidebar(),
   },
   {
     keys: [CTRL, "/"],
@@ -57,6 +60,7 @@ export function onKey(event: KeyboardEvent): void {
 }
 
 function escape(): void {
+  if (router.settings !== null) return;
   if (ui.panel) ui.panel = false;
   else if (ui.drawer) ui.drawer = false;
   else void chat.stop();

@@ -8,13 +8,15 @@ export function load<T>(key: string, fallback: T): T {
   }
 }
 
-/** Removes what a person typed here; choices such as the theme stay. */
-export function forgetWords(): void {
+/** Removes what a person typed here, and says whether there was anything; choices such as the theme stay. */
+export function forgetWords(): boolean {
   try {
-    const keys = Object.keys(localStorage);
-    for (const key of keys) if (/^antiphon\.(draft\.|outbox$)/.test(key)) localStorage.removeItem(key);
+    const words = Object.keys(localStorage).filter((key) => /^antiphon\.(draft\.|outbox$)/.test(key));
+    for (const key of words) localStorage.removeItem(key);
+    return words.length > 0;
   } catch {
     // Storage is blocked: it holds nothing.
+    return false;
   }
 }
 

@@ -70,3 +70,15 @@ export interface TurnStarted {
 }
 
 export type TurnEvent = { text: string } | { done: Message } | { error: ErrorBody; message: Message };
+
+export type Role = "member" | "admin" | "owner";
+
+/** Who is signed in. Those of docs/admin-api.md, as all that follow. */
+export interface Identity {
+  authenticated: boolean;
+  /** null: the owner of the machine, who has no account yet. */
+  user: { id: string; email: string; name: string; has_password: boolean } | null;
+  role: Role;
+  organisation: { id: string; name: string; tier: string; region: string; operator: boolean };
+  scopes: string[];
+}
