@@ -19,7 +19,9 @@ class AttemptQueries(Queries):
         """Counts it as a failure until it turns out to be right; or tells the seconds to wait, and counts nothing."""
         if guess.address is None or guess.pair is None:
             return await self.charge((guess.account,), now)
-        return await self.charge((guess.address, guess.pair if await self._known(guess.pair) else guess.account), now)
+        return await self.charge(
+            (guess.address, guess.pair if await self._known(guess.pair, now) else guess.account), now
+        )
 
     async def right_guess(self, guess: Guess, now: float) -> None:
         """The address gets back what this guess was charged, and no more: else whoever has an account could clear the
@@ -28,13 +30,13 @@ class AttemptQueries(Queries):
         if guess.address is None or guess.pair is None:
             return await self.clear(guess.account)
         await self._put(guess.address, refunded(await self._locked(guess.address), now))
-        if not await self._known(guess.pair):
+        if not await self._known(guess.pair, now):
             await self.clear(guess.account)
         await self._locked(guess.pair)
         return await self._put(guess.pair, Row(0, now))
 
-    async def _known(self, pair: Subject) -> bool:
-        chosen = select(attempts.c.subject).where(attempts.c.subject == pair.key)
+    async def _known(self, pair: Subject, now: float) -> bool:
+        chosen = select(attempts.c.subject).where(attempts.c.subject == pair.key, attempts.c.until >= now - KNOWN_S)
         return (await self.connection.execute(chosen)).first() is not None
 
     async def charge(self, subjects: Sequence[Subject], now: float) -> float:

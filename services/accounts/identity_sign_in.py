@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import msgspec
-
 from services.accounts import text
 from services.accounts.deeds import deed
 from services.accounts.roles import OidcMapping, mapped_role
@@ -28,7 +26,7 @@ class IdentitySignIn:
         if self._mapping is None:
             raise Forbidden("Signing in through an identity provider is not set up.")
         try:
-            identity = _storable(identity)
+            _check_named(identity)
             role = mapped_role(self._mapping, identity)
             try:
                 return await self._admitted(identity, self._mapping, role)
@@ -92,12 +90,11 @@ def _changed(old: a.Role, new: a.Role) -> dict[str, str]:
     return {"old": old, "new": new}
 
 
-def _storable(identity: a.ExternalIdentity) -> a.ExternalIdentity:
-    """Not by replacing letters: two identities must not become one."""
+def _check_named(identity: a.ExternalIdentity) -> None:
+    # Letters that cannot be stored are not replaced: two identities must not become one.
     named = (identity.issuer, identity.subject)
     if not all(part and text.storable(part) == part for part in named):
         raise Forbidden("The identity provider gave no usable name for you.")
-    return msgspec.structs.replace(identity, email=text.storable(identity.email).strip().lower())
 
 
 def _verified(identity: a.ExternalIdentity) -> str:
