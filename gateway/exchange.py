@@ -137,8 +137,11 @@ class Exchange:
             (b"x-request-id", self.request_id.encode()),
             *self.limits,
         ]
-        await self.start(status, fields + (headers or []))
-        await self._put({"type": "http.response.body", "body": body})
+        self.status = status
+        await self._put(
+            {"type": "http.response.start", "status": status, "headers": fields + (headers or [])},
+            {"type": "http.response.body", "body": body},
+        )
 
     async def start_stream(self) -> None:
         self.streaming = True
@@ -165,11 +168,13 @@ class Exchange:
         self.status = status
         await self._put({"type": "http.response.start", "status": status, "headers": headers})
 
-    async def _put(self, message: Message) -> None:
+    async def _put(self, *messages: Message) -> None:
         if self.recorder:
-            await self.recorder(message)
+            for message in messages:  # a whole answer is kept before any of it goes out
+                await self.recorder(message)
         self.blocked_since = self._clock()
-        await self._send(message)
+        for message in messages:
+            await self._send(message)
         self.blocked_since = 0.0
 
     def tick(self, now: float) -> None:
@@ -225,8 +230,8 @@ def error_headers(error: AntiphonError) -> Headers:
     headers: Headers = []
     if isinstance(error, RateLimited):
         headers += limit_headers(error.admitted)
-        if isinstance(error, QuotaExceeded):
-            headers.append((b"x-should-retry", b"false"))
+    if isinstance(error, QuotaExceeded) or error.wire_code == "idempotency_answer_not_kept":
+        headers.append((b"x-should-retry", b"false"))
     if error.retry_after is not None:
         headers.append((b"retry-after", b"%d" % max(1, ceil(error.retry_after))))
     if isinstance(error, MethodNotAllowed):
