@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 import structlog
 import typer
+from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
@@ -137,8 +138,9 @@ def parts(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
-def when(at: float | None) -> str:
-    return "" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M")
+def when(at: float | None, timespec: str = "minutes") -> str:
+    """In UTC."""
+    return "" if at is None else datetime.fromtimestamp(at, UTC).replace(tzinfo=None).isoformat(" ", timespec)
 
 
 def money(micro_units: int | None) -> str:
@@ -150,15 +152,33 @@ def money(micro_units: int | None) -> str:
     return f"{whole}.{decimals}"
 
 
+def currency() -> str:
+    """Of the price table. Errors: `InvalidRequest` for one that cannot be used."""
+    from services.ledger.prices import PriceTable
+    from services.ledger.settings import LedgerSettings
+
+    return PriceTable(LedgerSettings().prices).currency
+
+
+def shown(item: Struct) -> dict[str, Any]:
+    """As the admin API has it, and whose it is: no secrets."""
+    from gateway.routes.shapes import shape
+
+    tenant = getattr(item, "tenant", None)
+    return shape(item) | ({} if tenant is None else {"organization": tenant})
+
+
 def print_json(items: Iterable[Mapping[str, Any]]) -> None:
     typer.echo(json.dumps(list(items), indent=2))
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> None:
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = (), header: bool = True
+) -> None:  # fmt: skip
     """Each row on one line, however narrow the terminal: ids are to be copied. right: columns of numbers."""
     # Texts are what people gave: no markup, and nothing that moves the cursor.
     console = Console(markup=False, emoji=False, highlight=False)
-    table = Table(box=None, pad_edge=False, collapse_padding=True)
+    table = Table(box=None, pad_edge=False, collapse_padding=True, show_header=header)
     for column in columns:
         table.add_column(column, no_wrap=True, justify="right" if column in right else "left")
     for row in rows:

@@ -1,4 +1,4 @@
-"""antiphon serve | models … | keys …"""
+"""antiphon serve | models … | keys … | users … | orgs … | tiers … | audit … | usage"""
 
 import asyncio
 import sys
@@ -10,14 +10,17 @@ import uvloop
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from deploy.keys_cli import app as keys_app
-from deploy.models_cli import app as models_app
+from deploy import audit_cli, keys_cli, models_cli, orgs_cli, tiers_cli, usage_cli, users_cli
 from deploy.settings import ServeSettings
 from services.common.errors import AntiphonError
 
 app = typer.Typer(help="Serve large language models, the way ChatGPT does.", no_args_is_help=True, add_completion=False)
-app.add_typer(models_app, name="models")
-app.add_typer(keys_app, name="keys")
+app.add_typer(models_cli.app, name="models")
+app.add_typer(keys_cli.app, name="keys")
+app.add_typer(users_cli.app, name="users")
+app.add_typer(orgs_cli.app, name="orgs")
+app.add_typer(tiers_cli.app, name="tiers")
+app.add_typer(audit_cli.app, name="audit")
 
 
 @app.callback()
@@ -44,6 +47,9 @@ def serve(
         raise typer.Exit(1) from None
     except (KeyboardInterrupt, asyncio.CancelledError):
         sys.exit(130)
+
+
+app.command()(usage_cli.usage)
 
 
 def main() -> None:

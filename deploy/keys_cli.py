@@ -10,6 +10,10 @@ from services.common import account_messages as a
 from services.common.errors import NotFound
 
 app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
+BY_DEFAULT = ", ".join(a.USER_SCOPES)
+Scopes = Annotated[
+    str | None, typer.Option(metavar="A,B", help=f"What it may do: {BY_DEFAULT} (if left out); also admin, operator.")
+]
 Expires = Annotated[
     float | None, typer.Option(parser=cli.span, metavar="30d", help="Refuse it after so long; never if left out.")
 ]
@@ -20,17 +24,16 @@ def create(
     name: Annotated[str, typer.Argument(help="What the key is for.")] = "",
     org: cli.Org = cli.LOCAL,
     owner: Annotated[
-        str, typer.Option(help="E-mail or id of a user, or id of a service account; the organisation itself if left out.")
+        str, typer.Option(help="A user's e-mail or id, or a service account's id; the organisation itself if left out.")
     ] = "",
     project: Annotated[str, typer.Option(metavar="ID", help="The project that its usage counts for.")] = "",
-    scopes: Annotated[
-        str | None,
-        typer.Option(metavar="A,B", help=f"What it may do: {', '.join(a.USER_SCOPES)} (these if left out), admin, operator."),
+    scopes: Scopes = None,
+    models: Annotated[
+        str | None, typer.Option(metavar="A,B", help="The models that it may use; all if left out.")
     ] = None,
-    models: Annotated[str | None, typer.Option(metavar="A,B", help="The models that it may use; all if left out.")] = None,
     expires_in: Expires = None,
     home: cli.Home = None,
-) -> None:  # fmt: skip
+) -> None:
     """Make a key and print it: it is shown only once."""
 
     async def made(opened: cli.Opened) -> a.ApiKey:
@@ -60,9 +63,7 @@ def list_keys(org: cli.Org = cli.LOCAL, as_json: cli.AsJson = False, home: cli.H
 
     keys = cli.run(home, found)
     if as_json:
-        from gateway.routes.shapes import shape
-
-        cli.print_json(shape(key) for key in keys)
+        cli.print_json(map(cli.shown, keys))
         return
     columns = ("id", "name", "ends in", "owner", "project", "scopes", "models", "expires", "last used", "state")
     cli.print_table(columns, map(_row, keys))
