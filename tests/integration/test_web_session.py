@@ -1,5 +1,6 @@
 """Signing in to the web app: by key, by link, and by nothing else."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -7,6 +8,9 @@ import httpx
 import pytest
 
 from tests.support.server import Server
+
+OPEN = {"/api/signin", "/api/session", "/api/signup", "/api/invites/{token}"}
+"""What somebody who is not signed in may ask."""
 
 
 @pytest.fixture
@@ -35,7 +39,9 @@ def test_a_key_signs_in_and_out(simulated_server: Server, stranger: httpx.Client
         assert flag in cookie
     assert "secure" not in cookie, "over plain HTTP the browser would drop it"
     assert simulated_server.key not in answer.headers["set-cookie"]
-    assert stranger.get("/api/session").json() == {"authenticated": True}
+    session = stranger.get("/api/session").json()
+    assert (session["authenticated"], session["user"], session["role"]) == (True, None, "owner")
+    assert session["organisation"]["id"] == "local"
     token = stranger.cookies["antiphon_session"]
     assert stranger.delete("/api/session").status_code == 204
     assert stranger.get("/api/session").status_code == 401
@@ -111,13 +117,14 @@ def test_every_route_of_the_web_app_asks_who_is_there(stranger: httpx.Client) ->
     paths = stranger.get("/openapi.json").json()["paths"]
     checked = 0
     for path, methods in paths.items():
-        if path.startswith("/api/") and path != "/api/session":
+        if path.startswith("/api/") and path not in OPEN:
             for method in methods:
-                filled = path.replace("{conversation_id}", "conv_" + "0" * 32).replace("{answer_id}", "msg_" + "0" * 32)
+                filled = re.sub(r"\{\w+\}", "msg_" + "0" * 32, path)
                 answer = stranger.request(method.upper(), filled, json=None if method == "get" else {})
                 assert answer.status_code == 401, (method, path)
                 checked += 1
-    assert checked >= 9
+    assert checked >= 35
+    assert set(paths) >= OPEN
 
 
 def test_the_page_comes_with_its_policy(stranger: httpx.Client) -> None:
