@@ -50,7 +50,7 @@ async def verify(db: AsyncConnection, chain: Chain) -> AuditReport:
     walk = Walk(chain)
     result = await db.stream(select(audit).order_by(audit.c.seq), execution_options={"yield_per": BATCH})
     async for row in result.mappings():
-        if not walk.step(row):
+        if not walk.step(dict(row)):
             break
     await result.close()
     return walk.report

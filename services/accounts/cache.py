@@ -6,9 +6,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 
+from services.accounts.secret import bad_key, bad_session
 from services.common import account_messages as a
 from services.common.account_ports import Keys, Sessions
-from services.common.errors import InvalidApiKey, NotSignedIn, Overloaded
+from services.common.errors import InvalidApiKey, Overloaded
 
 FRESH_S = 3.0
 """With a slow answer on top, a key that is revoked in another process is refused within five seconds."""
@@ -26,7 +27,7 @@ class Recognised:
     dies with the process. What ends by itself (a key that expires), or elsewhere, ends here when it is no longer fresh.
     """
 
-    def __init__(self, clock: Clock, capacity: int, refusal: type[InvalidApiKey] = InvalidApiKey):
+    def __init__(self, clock: Clock, capacity: int, refusal: Callable[[], InvalidApiKey]):
         self._clock = clock
         self._capacity = capacity
         self._refusal = refusal
@@ -36,7 +37,7 @@ class Recognised:
 
     async def lookup(self, secret: str, ask: Callable[[str], Awaitable[a.Principal]]) -> a.Principal:
         if len(secret) > MAX_SECRET or not secret.isascii():
-            raise self._refusal("The key or token is malformed.")
+            raise self._refusal()
         digest = self._digest(secret)
         now, drops = self._clock(), self._drops
         since, known = self._known.get(digest, (now, None))
@@ -81,7 +82,7 @@ class CachedKeys:
 
     def __init__(self, keys: Keys, clock: Clock = time.monotonic, capacity: int = CAPACITY):
         self._keys = keys
-        self._recognised = Recognised(clock, capacity)
+        self._recognised = Recognised(clock, capacity, bad_key)
 
     async def authenticate(self, secret: str) -> a.Principal:
         return await self._recognised.lookup(secret, self._keys.authenticate)
@@ -102,7 +103,7 @@ class CachedSessions:
 
     def __init__(self, sessions: Sessions, clock: Clock = time.monotonic, capacity: int = CAPACITY):
         self._sessions = sessions
-        self._recognised = Recognised(clock, capacity, NotSignedIn)
+        self._recognised = Recognised(clock, capacity, bad_session)
 
     async def open(self, session: a.NewSession) -> str:
         return await self._sessions.open(session)

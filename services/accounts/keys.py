@@ -11,10 +11,10 @@ from services.accounts import text
 from services.accounts.deeds import deed
 from services.accounts.key_store import USED_S, KeyQueries
 from services.accounts.last_used import LastUsed
-from services.accounts.secret import SecretKind
+from services.accounts.secret import SecretKind, bad_key
 from services.accounts.store import AccountStore
 from services.common import account_messages as a
-from services.common.errors import InvalidApiKey, InvalidRequest, NotFound
+from services.common.errors import InvalidRequest, NotFound
 
 MAX_MODELS = 50
 MAX_MODEL = 256
@@ -40,7 +40,7 @@ class KeyService:
         async with self._store.reading(KeyQueries) as db:
             principal = await db.principal(digest, now)
         if principal is None:
-            raise InvalidApiKey("Incorrect API key provided.")
+            raise bad_key()
         self._used.note(principal.key_id, now)
         return principal
 

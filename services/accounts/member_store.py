@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import ColumnElement, delete, select, update
 
 from services.accounts.key_store import revoke_keys_of
 from services.accounts.session_store import remove_sessions_of
@@ -12,8 +12,10 @@ from services.accounts.tables import identities, users
 from services.accounts.text import storable
 from services.common.account_messages import Member
 
-_MEMBER = [users.c[name] for name in Member.__struct_fields__ if name != "has_password"]
-_MEMBER.append(users.c.password.is_not(None).label("has_password"))
+_MEMBER: list[ColumnElement[Any]] = [
+    *(users.c[name] for name in Member.__struct_fields__ if name != "has_password"),
+    users.c.password.is_not(None).label("has_password"),
+]
 
 
 class MemberQueries(Queries):

@@ -5,7 +5,18 @@ import hmac
 import re
 import secrets
 
+from services.common.errors import InvalidApiKey, NotSignedIn
+
 MIN_PEPPER_BYTES = 16
+
+
+def bad_key() -> InvalidApiKey:
+    """One answer, whatever is wrong with a key: it tells nothing about those that there are."""
+    return InvalidApiKey("Incorrect API key provided.")
+
+
+def bad_session() -> NotSignedIn:
+    return NotSignedIn("The session is unknown or has ended. Sign in again.")
 
 
 class SecretKind:

@@ -282,7 +282,7 @@ async def test_what_is_no_key_is_refused(keys: Keys) -> None:
     for secret in MALFORMED:
         with pytest.raises(InvalidApiKey) as failure:
             await keys.authenticate(secret)
-        assert failure.value.wire_code == "invalid_api_key"
+        assert (failure.value.wire_code, failure.value.message) == ("invalid_api_key", "Incorrect API key provided.")
 
 
 async def test_many_at_once(house: House) -> None:
