@@ -3,12 +3,11 @@
 import time
 from collections.abc import Callable
 
-from services.accounts.secret import SecretKind
+from services.accounts.secret import SecretKind, bad_session
 from services.accounts.session_store import SessionQueries
 from services.accounts.store import AccountStore
 from services.accounts.text import storable
 from services.common.account_messages import AuditEntry, NewSession, Principal, Ref
-from services.common.errors import NotSignedIn
 
 SESSION_S = 30 * 24 * 3600.0
 Clock = Callable[[], float]
@@ -35,7 +34,7 @@ class SessionTokens:
             async with self._store.reading(SessionQueries) as db:
                 principal = await db.principal(digest, self._clock())
         if principal is None:
-            raise NotSignedIn("The session is unknown or has ended. Sign in again.")
+            raise bad_session()
         return principal
 
     async def close(self, token: str) -> None:
