@@ -36,7 +36,7 @@ class _Count:
 
     def __init__(self) -> None:
         self.open = 0
-        self.closed = False
+        self.began = self.closed = False
         self.prompts: dict[int, int] = {}
         """By the number of tools shown: choices share a prompt, a second try without tools has one of its own."""
         self.output = self.cached = 0
@@ -67,54 +67,67 @@ class Metered:
     def __init__(self, inner: Engine, clock: Callable[[], float] = time.monotonic):
         self._inner = inner
         self._clock = clock
-        self._counts: dict[str, _Count] = {}
+        self._running: dict[str, _Count] = {}
+        self._ended: dict[str, _Count] = {}
+        """In the order of their ends: the oldest are forgotten first."""
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Sequence[Event], None]:
-        count = self._counts.setdefault(request.request_id, _Count()) if request.request_id else _Count()
-        if count.closed:
-            raise Conflict("This generation was settled before it began.")
-        count.open += 1
+        count = self._begin(request.request_id)
         own = 0
         try:
             async with aclosing(self._inner.generate(request)) as events:
                 async for batch in events:
-                    if count.closed:
-                        return
                     own = count.take(len(request.tools), own, batch)
+                    if count.closed:
+                        raise Conflict("This generation was settled while it ran.")
                     yield batch
         finally:
-            count.open -= 1
             self._end(request.request_id, count)
 
+    def _begin(self, request_id: str) -> _Count:
+        count = self._known(request_id) or _Count()
+        if count.closed:
+            raise Conflict("This generation was settled before it began.")
+        if request_id:
+            self._ended.pop(request_id, None)
+            self._running[request_id] = count
+        count.began = True
+        count.open += 1
+        count.ended.clear()
+        return count
+
     def _end(self, request_id: str, count: _Count) -> None:
+        count.open -= 1
         if count.open or not request_id:
             return
+        del self._running[request_id]
         count.ended.set()
         self._remember(request_id, count)
 
+    def _known(self, request_id: str) -> _Count | None:
+        return self._running.get(request_id) or self._ended.get(request_id)
+
     def _remember(self, request_id: str, count: _Count) -> None:
-        """The counts in the order of their ends: the oldest are forgotten first."""
         count.at = self._clock()
-        self._counts.pop(request_id, None)
-        self._counts[request_id] = count
-        for id, old in list(islice(self._counts.items(), 8)):
-            if not old.open and old.at < count.at - REMEMBER_S:
-                del self._counts[id]
+        self._ended[request_id] = count
+        for id, old in list(islice(self._ended.items(), 8)):
+            if old.at < count.at - REMEMBER_S:
+                del self._ended[id]
 
     async def settle(self, request_id: str) -> Spent | None:
-        count = self._counts.get(request_id)
+        """What still runs ends with its next batch, which counts."""
+        if not request_id:
+            return None
+        count = self._known(request_id)
         if count is None:
             count = _Count()
-            count.closed = True
             self._remember(request_id, count)
-            return None
+        count.closed = True
         if count.open:
-            count.ended.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(PATIENCE_S):
                     await count.ended.wait()
-        count.closed = True
-        return count.spent()
+        return count.spent() if count.began else None
 
     async def tokenize(self, request: TokenizeRequest) -> Tokens:
         return await self._inner.tokenize(request)
