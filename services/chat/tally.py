@@ -49,9 +49,10 @@ class Tally:
     def spent(self, prompt_tokens: int, told: Spent | None) -> Spent:
         """What a generation used that did not come to its end. told: the engine's count, if it could be asked.
 
-        prompt_tokens: the whole prompt's. It counts whole once a token has come out.
+        prompt_tokens: the whole prompt's, for an engine that does not tell it, or not before the first token.
         """
         found = told or Spent(self._prefilled, self.output)
-        whole = found.prompt_tokens == WHOLE_PROMPT or found.completion_tokens > 0
-        prompt = max(prompt_tokens, found.prompt_tokens) if whole else found.prompt_tokens
+        prompt = found.prompt_tokens
+        if prompt == WHOLE_PROMPT or (prompt == 0 and found.completion_tokens > 0):
+            prompt = prompt_tokens
         return Spent(prompt, found.completion_tokens, min(prompt, found.cached_tokens))
