@@ -5,9 +5,7 @@ import asyncio
 from msgspec import Struct
 
 from services.chat.metering import Meter
-from services.chat.permission import may_use
 from services.common.account_messages import Principal
-from services.common.errors import ModelNotFound
 from services.common.messages import Admitted, EmbeddingRequest, Embeddings, Spent
 from services.common.ports import Embedder
 from services.common.usage_messages import OpenUsage, Outcome, UsageRecord
@@ -28,8 +26,7 @@ class EmbeddingEngine:
     async def run(self, who: Principal, request_id: str, request: EmbeddingRequest) -> Embedded:
         """Errors: the embedder's and the limiter's. Once begun it is charged: the model runs to its end."""
         meter = self._meter
-        if not may_use(request.model, meter.tiers.tier(who.tier), who):
-            raise ModelNotFound.named(request.model)
+        meter.require_permitted(who, request.model)
         begun = UsageRecord(
             id=request_id, tenant=who.tenant, at=meter.clock(), kind=CLASS, model=request.model, worker="embedder",
             user_id=who.user_id, key_id=who.key_id, project=who.project,
@@ -51,5 +48,5 @@ class EmbeddingEngine:
                 records.append(meter.ended(begun, used, outcome))
                 meter.journal.end(slot, records[0])
         finally:
-            await meter.settle(reservation, records)
+            await asyncio.shield(meter.whatever_happens(meter.settle(reservation, records)))
         return Embedded(reservation.admitted, embeddings)

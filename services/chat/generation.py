@@ -19,6 +19,8 @@ class Placed(Struct, frozen=True):
     engine: Engine
     worker: str
     model_class: str
+    context_window: int = 0
+    """0: not known."""
 
 
 class Generation:
@@ -34,7 +36,7 @@ class Generation:
         engine = self._engines.get(route.worker)
         if engine is None:
             raise EngineFailed(f"No worker runs {request.model} now.", retry_after=5)
-        return Placed(request, engine, route.worker, route.model_class)
+        return Placed(request, engine, route.worker, route.model_class, route.context_window)
 
     async def engine(self, model: str, tenant: str) -> Engine:
         return (await self.place(GenerationRequest(model=model, tenant=tenant))).engine

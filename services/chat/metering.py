@@ -6,8 +6,8 @@ ledger's journal, written before its end goes on. See docs/adr/0006-metering.md.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 
 from msgspec.structs import replace
 
@@ -15,7 +15,7 @@ from services.chat.generation import Placed, side_by_side
 from services.chat.permission import may_use
 from services.chat.tally import Tally
 from services.common.account_messages import Principal
-from services.common.errors import AntiphonError, ContextLengthExceeded, ModelNotFound
+from services.common.errors import ContextLengthExceeded, EngineFailed, ModelNotFound
 from services.common.messages import Event, GenerationRequest, Spent, TokenizeRequest
 from services.common.ports import Engine, EventStream
 from services.common.telemetry import log
@@ -24,6 +24,8 @@ from services.common.usage_ports import Journal, Limiter, Prices, Tiers
 
 RENEW_S = 15.0
 """Well under the lifetime of a reservation."""
+TELL_S = 10.0
+"""How long an engine may take to tell what a generation has used. `Metered` waits half of it for the generation's end."""
 Clock = Callable[[], float]
 
 
@@ -39,11 +41,16 @@ class Meter:
         self._open: dict[str, Reservation] = {}
         self._settling: set[asyncio.Task[None]] = set()
 
+    def require_permitted(self, who: Principal, model: str) -> None:
+        """Errors: `ModelNotFound` for what the caller's tier or key does not have, as if it were not there."""
+        if not may_use(model, self.tiers.tier(who.tier), who):
+            raise ModelNotFound.named(model)
+
     async def admit(self, who: Principal, placed: Sequence[Placed]) -> "Admission":
-        """Errors: the limiter's; `ModelNotFound`, `ContextLengthExceeded` for what the caller's tier does not have."""
+        """Errors: the limiter's; `ContextLengthExceeded` for a prompt that the caller's tier has no room for."""
         tier = self.tiers.tier(who.tier)
         prompts = await asyncio.gather(*(_prompt_tokens(p) for p in placed))
-        bounded = [_bounded(p, prompt, tier, who) for p, prompt in zip(placed, prompts, strict=True)]
+        bounded = [_bounded(p, prompt, tier) for p, prompt in zip(placed, prompts, strict=True)]
         begun = [self._record(who, p, prompt) for p, prompt in zip(bounded, prompts, strict=True)]
         most = [replace(r, output_tokens=_most_output(p.request)) for r, p in zip(begun, bounded, strict=True)]
         reservation = await self.reserve(who, placed[0].model_class, most)
@@ -72,18 +79,22 @@ class Meter:
         return replace(record, cost=self.prices.cost(record))
 
     async def settle(self, reservation: Reservation, records: Sequence[UsageRecord]) -> None:
-        """Once a request is over. Goes on even if who waits for it is cancelled."""
+        """Once a request is over. Never raises: a reservation that cannot be settled expires, and counts in full."""
         self._open.pop(reservation.id, None)
         settlement = Settlement(
             id=reservation.id, tenant=reservation.tenant, tokens=_tokens(records), cost=sum(r.cost for r in records)
         )
-        await self.shielded(self.limiter.settle(settlement))
+        try:
+            await self.limiter.settle(settlement)
+        except Exception as e:
+            log.error("reservation_not_settled", reservation=reservation.id, tenant=reservation.tenant, exc_info=e)
 
-    async def shielded(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
+    def whatever_happens(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
+        """A task of its own. Shield it: then it comes to its end though who waits for it is cancelled, and once more."""
+        task = asyncio.create_task(work)
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
-        await asyncio.shield(task)
+        return task
 
     @asynccontextmanager
     async def renewing(self) -> AsyncGenerator[None, None]:
@@ -93,7 +104,9 @@ class Meter:
             yield
         finally:
             renewal.cancel()
-            await asyncio.gather(renewal, *self._settling, return_exceptions=True)
+            await asyncio.gather(renewal, return_exceptions=True)
+            while self._settling:
+                await asyncio.wait(self._settling)
 
     async def _renew(self) -> None:
         while True:
@@ -127,12 +140,17 @@ class Admission:
         self._reservation = reservation
         self._generations = generations
         self._records: list[UsageRecord] = []
+        self._ending: list[asyncio.Task[None]] = []
 
     def stream(self) -> EventStream:
         streams = [self._metered(placed, begun) for placed, begun in self._generations]
         return streams[0] if len(streams) == 1 else side_by_side(streams, self._generations[0][0].request.n)
 
     async def close(self) -> None:
+        await asyncio.shield(self._meter.whatever_happens(self._settle()))
+
+    async def _settle(self) -> None:
+        await asyncio.gather(*self._ending, return_exceptions=True)
         await self._meter.settle(self._reservation, self._records)
 
     async def _metered(self, placed: Placed, begun: UsageRecord) -> AsyncGenerator[Sequence[Event], None]:
@@ -144,19 +162,24 @@ class Admission:
             async with aclosing(placed.engine.generate(placed.request)) as events:
                 async for batch in events:
                     passed = tally.take(batch)
-                    journal.count(slot, tally.output)
-                    if tally.usage and outcome != "finished":
-                        u = tally.usage
-                        self._end(slot, begun, Spent(u.prompt_tokens, u.completion_tokens, u.cached_tokens), "finished")
-                        outcome = "finished"
+                    if outcome != "finished":
+                        journal.count(slot, tally.output)
+                        if u := tally.usage:
+                            outcome = "finished"
+                            spent = Spent(u.prompt_tokens, u.completion_tokens, u.cached_tokens)
+                            self._end(slot, begun, spent, outcome)
                     if passed:
                         yield passed
+            if outcome != "finished":
+                raise EngineFailed("The engine stopped without an account of its answer.")
         except (asyncio.CancelledError, GeneratorExit):
             outcome = "finished" if outcome == "finished" else "cancelled"
             raise
         finally:
             if outcome != "finished":
-                await self._meter.shielded(self._broken(slot, placed, begun, tally, outcome))
+                ending = self._meter.whatever_happens(self._broken(slot, placed, begun, tally, outcome))
+                self._ending.append(ending)
+                await asyncio.shield(ending)
 
     async def _broken(self, slot: int, placed: Placed, begun: UsageRecord, tally: Tally, outcome: Outcome) -> None:
         told = await told_by(placed.engine, begun.id)
@@ -170,9 +193,14 @@ class Admission:
 
 async def told_by(engine: Engine | None, request_id: str) -> Spent | None:
     """The engine's own count; None where there is nobody to ask."""
-    with suppress(AntiphonError):
-        return await engine.settle(request_id) if engine else None
-    return None
+    if engine is None:
+        return None
+    try:
+        async with asyncio.timeout(TELL_S):
+            return await engine.settle(request_id)
+    except Exception as e:
+        log.warning("engine_did_not_tell_usage", request_id=request_id, cause=f"{type(e).__name__}: {e}")
+        return None
 
 
 async def _prompt_tokens(placed: Placed) -> int:
@@ -185,12 +213,12 @@ async def _prompt_tokens(placed: Placed) -> int:
     return (await placed.engine.tokenize(asked)).count
 
 
-def _bounded(placed: Placed, prompt: int, tier: Tier, who: Principal) -> Placed:
+def _bounded(placed: Placed, prompt: int, tier: Tier) -> Placed:
     """The same with an upper bound on its output, so that it cannot use more than is reserved."""
     request = placed.request
-    if not may_use(request.model, tier, who):
-        raise ModelNotFound.named(request.model)
     most = min(request.sampling.max_tokens or tier.max_output_tokens, tier.max_output_tokens)
+    if not request.sampling.max_tokens and (room := placed.context_window - prompt) > 0:
+        most = min(most, room)  # some servers refuse a bound that is beyond their window
     if tier.max_context is not None:
         most = min(most, tier.max_context - prompt)
         if most < 1:

@@ -46,6 +46,8 @@ class TurnEngine:
     async def run(self, turn: Turn) -> AsyncGenerator[Sequence[Event], None]:
         """The turn's events, `Admitted` first. Closing it cancels the turn; a stored answer keeps what was said."""
         with span("turn", model=turn.requests[0].model):
+            for request in turn.requests:
+                self._meter.require_permitted(turn.principal, request.model)
             placed = [await self._generation.place(request) for request in turn.requests]
             placed, recorded = await self._assemble(turn, placed)
             for one in placed:

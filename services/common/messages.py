@@ -223,6 +223,8 @@ class Route(Struct, frozen=True):
     worker: str
     model_class: str = "chat"
     """What its limits are counted with (`Tier.limits`)."""
+    context_window: int = 0
+    """As on its card; 0: not known."""
 
 
 class ModelCard(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -11,7 +11,10 @@ class StaticRouter:
 
     def __init__(self, cards: Sequence[ModelCard], workers: Mapping[str, str]):
         self._cards = tuple(cards)
-        self._routes = {model: Route(model, worker) for model, worker in workers.items()}
+        windows = {card.id: card.context_window for card in cards}
+        self._routes = {
+            model: Route(model, worker, context_window=windows.get(model, 0)) for model, worker in workers.items()
+        }
 
     async def models(self) -> Sequence[ModelCard]:
         return self._cards

@@ -31,7 +31,7 @@ async def test_model_and_parameters_of_a_turn_become_the_conversations(chat: Cha
     assert chat.engine.requests[-1].sampling.seed == 7
     await chat.say("3", "three", parameters={})
     assert (await chat.conversation()).parameters == {}
-    assert chat.engine.requests[-1].sampling == Sampling(max_tokens=32_768)  # the tier's
+    assert chat.engine.requests[-1].sampling == Sampling(max_tokens=8190)  # what the prompt leaves of the window
 
 
 @pytest.mark.parametrize(
