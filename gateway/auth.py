@@ -69,9 +69,13 @@ def require_scope(principal: Principal, scope: Scope) -> None:
         raise MissingScope(f"This needs the scope `{scope}`, which {what} does not have.")
 
 
-def require_same_origin(origin: str | None, host: str | None) -> None:
-    """`Forbidden` for a write that another site's page has sent. Clients that are no browsers send no Origin."""
-    if origin is not None and not (host and _netloc(origin) == host):
+def require_same_origin(origin: str | None, host: str | None, site: str | None = None) -> None:
+    """`Forbidden` for a write that another site's page has sent. Clients that are no browsers send neither header.
+
+    site: Sec-Fetch-Site, which also comes where a browser leaves the Origin out, and tells http from https.
+    """
+    foreign = origin is not None and not (host and _netloc(origin) == host)
+    if foreign or site in ("cross-site", "same-site"):
         raise Forbidden("This request came from another site's page.")
 
 

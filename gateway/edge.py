@@ -94,7 +94,7 @@ class Edge:
         origin = exchange.header(b"origin").decode("latin-1") or None
         require_loopback_host(host)
         if exchange.scope["method"] not in ("GET", "HEAD"):
-            require_same_origin(origin, host)
+            require_same_origin(origin, host, exchange.header(b"sec-fetch-site").decode("latin-1"))
 
     def _account(self, exchange: Exchange, scope: Scope, seconds: float) -> None:
         path = scope["path"] if scope["path"] in self._hot else getattr(scope.get("route"), "path", "other")

@@ -56,4 +56,5 @@ def needs(access: Access, scope: Scope, role: Role = "member") -> Access:
 
 def require_own_page(request: Request) -> None:
     """Errors: `Forbidden` for a write that another site's page has sent."""
-    require_same_origin(request.headers.get("origin"), request.headers.get("host"))
+    headers = request.headers
+    require_same_origin(headers.get("origin"), headers.get("host"), headers.get("sec-fetch-site"))
