@@ -41,6 +41,10 @@ class Authenticator:
             raise NotSignedIn("You are not signed in.")
         return await self._sessions.resolve(token)
 
+    async def by_either(self, authorization: bytes, cookies: str) -> Principal:
+        """As the web app's routes take them: a key where one is sent, else the cookie."""
+        return await (self.by_key(authorization) if authorization else self.by_cookie(cookies))
+
 
 def session_token(cookies: str) -> str:
     """Found whatever the other cookies look like: every server on localhost, on any port, shares them with us."""

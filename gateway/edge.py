@@ -4,6 +4,7 @@ Whatever happens, the client gets the one shape of error, a request id, and the 
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Mapping
 
@@ -18,6 +19,9 @@ from gateway.sse import ascii_json
 from gateway.strict_json import parse_object
 from services.common.errors import AntiphonError, InternalError, MethodNotAllowed
 from services.common.telemetry import OPEN_STREAMS, REQUESTS, log
+
+_TURNS = re.compile(r"/api/conversations/[^/]+/turns")
+"""The one route behind FastAPI whose POST runs a model."""
 
 
 class Edge:
@@ -56,9 +60,7 @@ class Edge:
                 self._protect_loopback(exchange)
             handler = self._hot.get(scope["path"])
             if handler is None:
-                if scope["method"] == "HEAD":
-                    scope = {**scope, "method": "GET"}  # the server leaves the body out
-                await self._app(scope, await _checked(receive, exchange), _named(send, exchange))
+                await self._answer_cold(exchange, scope, receive, send)
                 return
             if scope["method"] != "POST":
                 raise MethodNotAllowed(f"{scope['method']} is not allowed here; use POST.")
@@ -77,6 +79,21 @@ class Edge:
         except Exception as e:
             log.error("request_failed", request_id=exchange.request_id, path=scope["path"], exc_info=e)
             await self._refuse(exchange, InternalError("The server failed; its log says why."))
+
+    async def _answer_cold(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}  # the server leaves the body out
+
+        async def handle(_: Exchange) -> None:
+            await self._app(scope, await _checked(receive, exchange), _named(send, exchange))
+
+        if scope["method"] == "POST" and _TURNS.fullmatch(scope["path"]) and exchange.header(b"idempotency-key"):
+            exchange.principal = await self._auth.by_either(
+                exchange.header(b"authorization"), exchange.header(b"cookie").decode("latin-1")
+            )
+            await self._idempotent.run(exchange, handle)
+        else:
+            await handle(exchange)
 
     async def _refuse(self, exchange: Exchange, error: AntiphonError) -> None:
         """Before the first byte: a status. After it: one error event, and no end that looks like success."""
@@ -137,6 +154,8 @@ def _named(send: Send, exchange: Exchange) -> Send:
         if message["type"] == "http.response.start":
             exchange.status = message["status"]
             message["headers"] = [*message.get("headers", []), (b"x-request-id", exchange.request_id.encode())]
+        if exchange.recorder:
+            await exchange.recorder(message)
         await send(message)
 
     return named

@@ -144,3 +144,16 @@ def test_after_kill_9_answers_are_there_and_unfinished_keys_are_free(start_serve
     assert (first.status_code, again.content, again.headers["idempotent-replayed"]) == (200, first.content, "true")
     assert "idempotent-replayed" not in run.headers
     assert run.text.endswith("data: [DONE]\n\n")
+
+
+def test_a_turn_of_the_web_app_that_is_sent_again_is_started_once(simulated_server: Server) -> None:
+    headers = key()
+    with simulated_server.client() as http:
+        conversation = http.post("/api/conversations", json={}).json()["id"]
+        turns = f"/api/conversations/{conversation}/turns"
+        first, again = (http.post(turns, json={"content": "Hi"}, headers=headers) for _ in range(2))
+        assert (first.status_code, again.status_code) == (201, 201)
+        assert again.content == first.content
+        assert again.headers["idempotent-replayed"] == "true"
+        assert len(http.get(f"/api/conversations/{conversation}").json()["messages"]) == 2
+        assert http.post(turns, json={"content": "Ho"}, headers=headers).status_code == 422
