@@ -114,9 +114,10 @@ class Histories(RuleBasedStateMachine):
                 self.run(store.settle(probe, 0, 0))
             self.model.settle(probe, 0, 0, self.clock.now)
 
-    @rule(it=held, used=COSTS | st.integers(0, 300), cost=st.integers(0, 50), replica=st.integers(0, 2))
-    def settle(self, it: Claim, used: int, cost: int, replica: int) -> None:
+    @rule(it=held, after=TIMES, used=COSTS | st.integers(0, 300), cost=st.integers(0, 50), replica=st.integers(0, 2))
+    def settle(self, it: Claim, after: int, used: int, cost: int, replica: int) -> None:
         """Again, too, and when it has expired."""
+        self.clock.now += after
         self.model.pass_time(self.clock.now)
         self.run(self.memory.settle(it, used, cost))
         self.run(self.replicas[replica].settle(it, used, cost))
