@@ -58,7 +58,8 @@ def main() -> None:
     except ValidationError as e:
         first = e.errors()[0]
         name = "_".join(str(part) for part in first["loc"]).upper()
-        typer.echo(f"antiphon: the setting ANTIPHON_{name} cannot be used: {first['msg']}", err=True)
+        what = f"the setting ANTIPHON_{name}" if name else "the settings"
+        typer.echo(f"antiphon: {what} cannot be used: {first['msg']}", err=True)
         sys.exit(2)
     except SettingsError as e:
         typer.echo(f"antiphon: a setting cannot be read: {e}", err=True)

@@ -14,7 +14,7 @@ from deploy.installation import Installation, first_key
 from deploy.limiting import limiting
 from deploy.settings import ServeSettings
 from gateway.auth import Authenticator
-from gateway.oidc_client import OidcClient
+from gateway.oidc import OidcProvider
 from gateway.oidc_settings import OidcSettings
 from gateway.ports import GatewayPorts, Health
 from inference.models import resolve
@@ -57,7 +57,6 @@ async def platform(settings: ServeSettings, console: Console) -> AsyncIterator[t
         await runner.recover()
         stack.push_async_callback(runner.drain, 0.0)
         keys, sessions = CachedKeys(accounts.keys), CachedSessions(accounts.sessions)
-        oidc = OidcSettings()
         default = next(iter(engines))
         key = await first_key(accounts)  # last: a start that fails would have made it for nobody to see
         yield GatewayPorts(
@@ -65,12 +64,21 @@ async def platform(settings: ServeSettings, console: Console) -> AsyncIterator[t
             organisations=accounts.organisations, members=accounts.members, projects=accounts.projects,
             service_accounts=accounts.service_accounts, invites=accounts.invites, sign_in=accounts.sign_in,
             audit=accounts.audit, tiers=installation.tiers, ledger=counted.ledger, currency=counted.currency,
-            oidc=OidcClient(oidc) if oidc.issuer else None, idempotent=counted.idempotent, router=router, turns=turns,
+            oidc=_oidc(), idempotent=counted.idempotent, router=router, turns=turns,
             embeddings=EmbeddingEngine(embedder, counted.meter), conversations=conversations, messages=messages,
             runner=runner, health=Health(engines=engines, started=True), default_model=default,
             conversation_turns=ConversationTurns(conversations, messages, generation, runner, default),
             signin_token=secrets.token_urlsafe(32),
         ), key  # fmt: skip
+
+
+def _oidc() -> OidcProvider | None:
+    settings = OidcSettings()
+    if settings.issuer is None:
+        return None
+    from gateway.oidc_client import OidcClient  # a third of a second, which most servers need not spend
+
+    return OidcClient(settings)
 
 
 @contextmanager

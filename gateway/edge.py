@@ -114,11 +114,12 @@ class Edge:
             require_same_origin(origin, host, exchange.header(b"sec-fetch-site").decode("latin-1"))
 
     def _account(self, exchange: Exchange, scope: Scope, seconds: float) -> None:
+        who = scope.get("principal", exchange.principal)
         path = scope["path"] if scope["path"] in self._hot else getattr(scope.get("route"), "path", "other")
         REQUESTS.labels(path, exchange.status).inc()
         log.info(
             "request", request_id=exchange.request_id, method=scope["method"], route=path, status=exchange.status,
-            seconds=round(seconds, 4), tenant=exchange.principal.tenant, key=exchange.principal.key_id, **exchange.note,
+            seconds=round(seconds, 4), tenant=who.tenant, user=who.user_id, key=who.key_id, **exchange.note,
         )  # fmt: skip
 
     async def _tick(self) -> None:
@@ -139,7 +140,9 @@ async def _checked(receive: Receive, exchange: Exchange) -> Receive:
     if exchange.scope["method"] in ("GET", "HEAD", "OPTIONS"):
         return receive
     body = await exchange.body()
-    if body and exchange.scope["path"].startswith("/api/"):  # elsewhere it may be any type of a call that we lack
+    if body and exchange.scope["path"].startswith(
+        ("/api/", "/v1/organization")
+    ):  # elsewhere it may be any type of a call that we lack
         parse_object(body)
     whole: list[Message] = [{"type": "http.request", "body": body}]
 

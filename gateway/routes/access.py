@@ -1,4 +1,7 @@
-"""Who may call a FastAPI route: a dependency each for the API and for the web app, and what may be asked of both."""
+"""Who may call a FastAPI route: a dependency each for the API and for the web app, and what may be asked of both.
+
+Each leaves who it was in the scope, as `principal`, for the access log.
+"""
 
 from collections.abc import Awaitable, Callable
 
@@ -15,6 +18,7 @@ def api_key(auth: Authenticator, scope: Scope | None = None) -> Access:
 
     async def check(request: Request) -> Principal:
         who = await auth.by_key(request.headers.get("authorization", "").encode("latin-1"))
+        request.scope["principal"] = who
         if scope:
             require_scope(who, scope)
         return who
@@ -39,7 +43,9 @@ def cookie_session(auth: Authenticator) -> Access:
     async def check(request: Request) -> Principal:
         if request.method not in ("GET", "HEAD"):
             require_own_page(request)
-        return await auth.by_cookie(request.headers.get("cookie", ""))
+        who = await auth.by_cookie(request.headers.get("cookie", ""))
+        request.scope["principal"] = who
+        return who
 
     return check
 
