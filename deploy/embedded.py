@@ -17,6 +17,7 @@ from gateway.auth import Authenticator
 from gateway.oidc import OidcProvider
 from gateway.oidc_settings import OidcSettings
 from gateway.ports import GatewayPorts, Health
+from gateway.settings import GatewaySettings
 from inference.models import resolve
 from safety.policy import PhraseScreen
 from safety.settings import SafetySettings
@@ -57,10 +58,13 @@ async def platform(settings: ServeSettings, console: Console) -> AsyncIterator[t
         await runner.recover()
         stack.push_async_callback(runner.drain, 0.0)
         keys, sessions = CachedKeys(accounts.keys), CachedSessions(accounts.sessions)
-        default = next(iter(engines))
+        default, edge = next(iter(engines)), GatewaySettings()
         key = await first_key(accounts)  # last: a start that fails would have made it for nobody to see
         yield GatewayPorts(
-            auth=Authenticator(keys, sessions, open_to_all=settings.no_auth), keys=keys, sessions=sessions,
+            auth=Authenticator(
+                keys, sessions, open_to_all=settings.no_auth, region=edge.region, hosts=edge.region_hosts
+            ),
+            keys=keys, sessions=sessions,
             organisations=accounts.organisations, members=accounts.members, projects=accounts.projects,
             service_accounts=accounts.service_accounts, invites=accounts.invites, sign_in=accounts.sign_in,
             audit=accounts.audit, tiers=installation.tiers, ledger=counted.ledger, currency=counted.currency,

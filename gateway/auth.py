@@ -1,12 +1,13 @@
 """Who is asking. Never from a header that merely says so: from an API key, or from the web app's own cookie."""
 
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from starlette.requests import cookie_parser
 
 from services.common.account_messages import ROLES, USER_SCOPES, Principal, Role, Scope
 from services.common.account_ports import Keys, Sessions
-from services.common.errors import Forbidden, InvalidApiKey, MissingScope, NotSignedIn
+from services.common.errors import Forbidden, InvalidApiKey, Misdirected, MissingScope, NotSignedIn
 
 COOKIE = "antiphon_session"
 LOCAL = Principal(
@@ -16,11 +17,19 @@ LOCAL = Principal(
 
 
 class Authenticator:
-    """open_to_all: no key is asked for. Only for a server that listens on loopback alone."""
+    """open_to_all: no key is asked for. Only for a server that listens on loopback alone.
 
-    def __init__(self, keys: Keys, sessions: Sessions, *, open_to_all: bool = False):
+    region: of this gateway; "" serves all. hosts: of the other regions. Content of an organisation at home in another
+    region neither comes in here nor is computed here: `Misdirected`.
+    """
+
+    def __init__(
+        self, keys: Keys, sessions: Sessions, *, open_to_all: bool = False, region: str = "", hosts: Mapping[str, str] = {},
+    ):  # fmt: skip
         self._keys = keys
         self._sessions = sessions
+        self._region = region
+        self._hosts = hosts
         self.open_to_all = open_to_all
 
     async def by_key(self, authorization: bytes) -> Principal:
@@ -30,7 +39,7 @@ class Authenticator:
         scheme, _, secret = authorization.partition(b" ")
         if scheme.lower() != b"bearer" or not secret:
             raise InvalidApiKey("No API key was given. Send it as `Authorization: Bearer sk-…`.")
-        return await self._keys.authenticate(secret.strip().decode("latin-1"))
+        return self._at_home(await self._keys.authenticate(secret.strip().decode("latin-1")))
 
     async def by_cookie(self, cookies: str) -> Principal:
         """For /api. Errors: `NotSignedIn`."""
@@ -39,7 +48,14 @@ class Authenticator:
         token = session_token(cookies)
         if not token:
             raise NotSignedIn("You are not signed in.")
-        return await self._sessions.resolve(token)
+        return self._at_home(await self._sessions.resolve(token))
+
+    def _at_home(self, who: Principal) -> Principal:
+        if self._region and who.region and who.region != self._region:
+            host = self._hosts.get(who.region)
+            where = f": use {host}" if host else ""
+            raise Misdirected(f"Your organisation is at home in the region {who.region}{where}.")
+        return who
 
     async def by_either(self, authorization: bytes, cookies: str) -> Principal:
         """As the web app's routes take them: a key where one is sent, else the cookie."""

@@ -18,4 +18,8 @@ class GatewaySettings(Settings):
         30.0, ge=0, description="Seconds a client may leave its stream unread before it is cut."
     )
     drain_timeout: float = Field(30.0, ge=0, description="Seconds that streams get to finish after SIGTERM.")
+    region: str = Field("", description="The region of this gateway; unset, it serves organisations of all regions.")
+    region_hosts: dict[str, str] = Field(
+        {}, description="JSON, from region to host: where organisations of other regions are sent."
+    )
     max_choices: int = Field(16, ge=1, le=128, description="The largest n.")

@@ -9,6 +9,7 @@ AntiphonError
  ├─ MethodNotAllowed 405
  ├─ Conflict 409 ── IdempotencyInProgress
  ├─ TooLarge 413
+ ├─ Misdirected 421
  ├─ IdempotencyMismatch 422
  ├─ RateLimited 429 ── QuotaExceeded, TooManyAttempts
  ├─ Overloaded 503 ── EngineFailed
@@ -102,6 +103,12 @@ class IdempotencyInProgress(Conflict):
 
 class TooLarge(AntiphonError):
     status, type, code = 413, "invalid_request_error", "request_too_large"
+
+
+class Misdirected(AntiphonError):
+    """The caller's organisation is at home in another region; the message names the host there, if it is known."""
+
+    status, type, code = 421, "invalid_request_error", "wrong_region"
 
 
 class IdempotencyMismatch(AntiphonError):

@@ -22,7 +22,7 @@ from gateway.auth import (
 )
 from inference.engines.simulated import SimulatedEngine
 from services.common.account_messages import ROLES, ApiKey, KeyQuery, NewKey, NewSession, Principal, Ref, Role
-from services.common.errors import Forbidden, InvalidApiKey, MissingScope, NotSignedIn
+from services.common.errors import Forbidden, InvalidApiKey, Misdirected, MissingScope, NotSignedIn
 from tests.unit.gateway.driving import CHAT, gateway
 
 quick = settings(deadline=None)
@@ -245,3 +245,26 @@ async def test_the_printed_link_signs_in(template: Path, tmp_path: Path, token: 
         x = await edge.call(f"/signin?token={token}", method="GET").done()
     assert x.status == status
     assert ("set-cookie" in x.headers) == (status == 303)
+
+
+@pytest.mark.parametrize(
+    ("here", "home", "served"),
+    [("", "eu", True), ("eu", "", True), ("eu", "eu", True), ("eu", "us", False), ("eu", "moon", False)],
+)
+async def test_an_organisation_is_served_in_its_home_region_only(here: str, home: str, served: bool) -> None:
+    class At:
+        async def authenticate(self, secret: str) -> Principal:
+            return Principal(tenant="t", region=home)
+
+        async def resolve(self, token: str) -> Principal:
+            return Principal(tenant="t", region=home)
+
+    auth = Authenticator(At(), At(), region=here, hosts={"us": "us.example.org"})  # type: ignore[arg-type]
+    for ask in (auth.by_key(b"Bearer sk-x"), auth.by_cookie("antiphon_session=x")):
+        if served:
+            assert (await ask).region == home
+            continue
+        with pytest.raises(Misdirected) as error:
+            await ask
+        assert (error.value.status, error.value.wire_code) == (421, "wrong_region")
+        assert ("us.example.org" in error.value.message) == (home == "us")
