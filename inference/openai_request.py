@@ -34,7 +34,7 @@ def tokenize_body(model: str, request: TokenizeRequest) -> bytes:
     """As vLLM's /tokenize takes it."""
     body: dict[str, Any] = {"model": model}
     if request.text is not None:
-        body |= {"prompt": request.text, "add_special_tokens": False}
+        body |= {"prompt": request.text, "add_special_tokens": request.whole}
     else:
         body["messages"] = [_message(m) for m in request.messages]
         if request.tools:

@@ -3,6 +3,7 @@
 Streams come over the lean client and typed msgspec decoding, what is rare over aiohttp: see docs/adr/0003-hot-path.md.
 """
 
+import time
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
@@ -33,10 +34,20 @@ from services.common.messages import (
     Tokens,
 )
 
+ASK_AGAIN_S = 60.0
+"""How long a server that does not tokenise is not asked to."""
+
 
 class _Tokenized(msgspec.Struct):
     count: int
     tokens: tuple[int, ...]
+
+
+def _estimated(request: TokenizeRequest) -> Tokens:
+    """Three bytes a token errs on the safe side for most languages."""
+    texts = [request.text or "", *(m.content for m in request.messages)]
+    texts += [msgspec.json.encode(t).decode() for t in request.tools]
+    return Tokens(sum(len(t.encode("utf-8", "replace")) // 3 + 8 for t in texts))
 
 
 class OpenAIEngine:
@@ -58,6 +69,8 @@ class OpenAIEngine:
         self._headers["Content-Type"] = "application/json"
         paths = ("/chat/completions", "/completions")
         self._targets = {path: Target(self._base + path, self._headers) for path in paths}
+        self._tokenizer = Target(self._base.removesuffix("/v1") + "/tokenize", self._headers)
+        self._no_tokenizer_until = 0.0
         self._client = client
         self._window = context_window
         self._running = 0
@@ -86,18 +99,17 @@ class OpenAIEngine:
             self._running -= 1
 
     async def tokenize(self, request: TokenizeRequest) -> Tokens:
-        url = self._base.removesuffix("/v1") + "/tokenize"
+        if time.monotonic() < self._no_tokenizer_until:
+            return _estimated(request)
         try:
-            body = tokenize_body(self._upstream_model, request)
-            async with self._session.post(url, data=body, headers=self._headers) as response:
-                found = msgspec.json.decode(await response.read(), type=_Tokenized)
+            async with self._client.post(self._tokenizer, tokenize_body(self._upstream_model, request)) as answer:
+                found = msgspec.json.decode(await answer.read(), type=_Tokenized)
                 return Tokens(found.count, found.tokens)
-        except (aiohttp.ClientError, TimeoutError) as e:
+        except ConnectionBroken as e:
             raise EngineFailed(f"The server of {self.model} failed: {type(e).__name__}.") from e
         except msgspec.DecodeError:  # only vLLM and its kin tokenise as asked here
-            texts = [request.text or "", *(msgspec.json.encode(x).decode() for x in request.messages + request.tools)]
-            # Three bytes a token errs on the safe side for most languages.
-            return Tokens(sum(len(t.encode()) // 3 + 8 for t in texts))
+            self._no_tokenizer_until = time.monotonic() + ASK_AGAIN_S
+            return _estimated(request)
 
     async def capabilities(self) -> Capabilities:
         window = self._window

@@ -49,8 +49,9 @@ class SimulatedEngine:
         self._ttft, self._itl, self._prefill_rate = ttft, itl, prefill_rate
         self._length, self._window = length, context_window
         self.running = 0
+        self.prefilled = 0
         self.generated = 0
-        """Tokens made over its whole life, cancelled answers included."""
+        """Tokens of prompts processed and tokens made over its whole life, cancelled answers included."""
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Sequence[Event], None]:
         if request.output_schema is not None:
@@ -64,6 +65,7 @@ class SimulatedEngine:
         self.running += 1
         try:
             await asyncio.sleep(self._ttft + (len(ids) / self._prefill_rate if self._prefill_rate else 0))
+            self.prefilled += len(ids)
             made = 0
             async for delta, finish in self._tokens(request, ids):
                 made += delta.tokens
