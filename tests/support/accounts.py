@@ -90,10 +90,12 @@ async def opened(place: str, database_url: str, *, cached: bool = False) -> Asyn
     ports = services.ports
     if cached:
         ports = replace(ports, keys=CachedKeys(ports.keys, clock), sessions=CachedSessions(ports.sessions, clock))
-    if place == "http":
-        async with served(create_app(ports)) as (url, session):
-            yield House(connect(url, session), clock, engine)
-    else:
-        yield House(ports, clock, engine)
-    await services.close()
-    await engine.dispose()
+    try:
+        if place == "http":
+            async with served(create_app(ports)) as (url, session):
+                yield House(connect(url, session), clock, engine)
+        else:
+            yield House(ports, clock, engine)
+    finally:
+        await services.close()
+        await engine.dispose()

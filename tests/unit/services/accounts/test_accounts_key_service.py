@@ -59,9 +59,10 @@ async def test_a_writer_that_holds_the_database_delays_nobody(tmp_path: Path) ->
 
 
 async def test_a_database_that_is_away_is_no_refusal(tmp_path: Path) -> None:
-    service = KeyService(AccountStore(open_database("sqlite+aiosqlite:////nowhere/at/all.db"), PEPPER), PEPPER)
+    engine = open_database("sqlite+aiosqlite:////nowhere/at/all.db")
     with pytest.raises(Overloaded):
-        await service.authenticate("sk-" + "a" * 43)
+        await KeyService(AccountStore(engine, PEPPER), PEPPER).authenticate("sk-" + "a" * 43)
+    await engine.dispose()
 
 
 class Written:
