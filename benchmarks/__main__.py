@@ -1,11 +1,11 @@
-"""python -m benchmarks [gateway] [engine] [page] [startup]: all of them without a name."""
+"""python -m benchmarks [gateway] [engine] [page] [startup] [limits]: all of them without a name."""
 
 import importlib
 import os
 import platform
 import sys
 
-NAMES = ("startup", "engine", "gateway", "page")
+NAMES = ("startup", "engine", "gateway", "page", "limits")
 
 
 def main() -> int:
