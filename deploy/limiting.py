@@ -22,6 +22,7 @@ from services.chat.metering import Meter
 from services.common.ports import Engine
 from services.common.usage_messages import UsageQuery
 from services.common.usage_ports import Ledger
+from services.ledger.current import CurrentLedger
 from services.ledger.journal import FileJournal
 from services.ledger.prices import PriceTable
 from services.ledger.service import LedgerService
@@ -47,13 +48,13 @@ async def limiting(
     async with AsyncExitStack() as stack:
         counting = LedgerSettings()
         prices = PriceTable(counting.prices)
-        ledger = LedgerService(LedgerStore(installation.database))
+        recorded = LedgerService(LedgerStore(installation.database))
         journal = FileJournal(settings.home / "usage")
         stack.callback(journal.close)
-        writer = await stack.enter_async_context(LedgerWriter(journal, ledger, counting.journal_interval))
+        writer = await stack.enter_async_context(LedgerWriter(journal, recorded, counting.journal_interval))
+        ledger = CurrentLedger(recorded, writer)
 
         async def spent(tenant: str, since: float) -> int:
-            await writer.flush()
             return await ledger.spent(UsageQuery(tenant=tenant, start=since, end=time() + 1))
 
         redis = _redis(settings.redis_url) if settings.redis_url else None
