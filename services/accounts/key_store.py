@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Row, bindparam, delete, insert, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.accounts import principals
+from services.accounts import principal_store as principals
 from services.accounts.store import Queries, owned
 from services.accounts.tables import api_keys, organisations, projects, service_accounts, sessions, users
 from services.accounts.text import storable

@@ -3,7 +3,7 @@
 from sqlalchemy import and_, delete, insert, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.accounts import principals
+from services.accounts import principal_store as principals
 from services.accounts.store import Queries, owned
 from services.accounts.tables import api_keys, sessions
 from services.common.account_messages import NewSession, Principal
