@@ -1,7 +1,7 @@
 """A meter with everything real around it but the clock of the buckets, which stands still so that sums are exact."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,19 @@ from services.chat.metering import Meter
 from services.chat.turn import Turn, TurnEngine
 from services.common.account_messages import Principal
 from services.common.errors import QuotaExceeded
-from services.common.messages import Event, GenerationRequest, ModelCard, Sampling, Spent, TokenizeRequest, Tokens
+from services.common.messages import (
+    Event,
+    Finished,
+    GenerationRequest,
+    ModelCard,
+    Prefilled,
+    Sampling,
+    Spent,
+    TextDelta,
+    TokenizeRequest,
+    Tokens,
+    Usage,
+)
 from services.common.ports import Engine, Messages
 from services.common.usage_messages import Ask, OpenUsage, Reservation, Settlement, UsageRecord
 from services.ledger.journal import FileJournal
@@ -65,6 +77,26 @@ class Hesitant(Metered):
     async def settle(self, request_id: str) -> Spent | None:
         await turns_of_the_loop(2)
         return await super().settle(request_id)
+
+
+class Says(SimulatedEngine):
+    """Gives these batches, and raises what is no batch."""
+
+    def __init__(self, *items: Sequence[Event] | Exception):
+        super().__init__()
+        self.items = items
+        self.requests: list[GenerationRequest] = []
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Sequence[Event], None]:
+        self.requests.append(request)
+        for item in self.items:
+            if isinstance(item, Exception):
+                raise item
+            yield item
+
+
+FIRST: list[Event] = [Prefilled(5), TextDelta(0, "a ", 2)]
+END: list[Event] = [Finished(0, "stop"), Usage(5, 3, 4)]
 
 
 class SpiedLimiter(TierLimiter):
