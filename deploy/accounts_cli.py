@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import structlog
 import typer
@@ -73,8 +73,16 @@ def failures() -> Iterator[None]:
         yield
     except AntiphonError as e:
         cause = f" ({_first_line(e.__cause__)})" if isinstance(e, Overloaded) and e.__cause__ else ""
-        typer.echo(f"antiphon: {e.message}{cause}", err=True)
-        raise typer.Exit(1) from None
+        _fail(f"{e.message}{cause}")
+    except Exception as e:
+        if not hasattr(e, "orig"):  # SQLAlchemy's name for the driver's error
+            raise
+        _fail(f"The database cannot be used: {_first_line(e)}.")
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"antiphon: {message}", err=True)
+    raise typer.Exit(1) from None
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,0 +1,3 @@
+from tests.support.command_line import antiphon
+
+__all__ = ["antiphon"]
