@@ -11,13 +11,16 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from deploy.cli import app
-from deploy.embedded import Installation, _is_loopback, announce, first_key, platform, serve
+from deploy.embedded import platform
 from deploy.engines import running_engines
+from deploy.installation import Installation, first_key
+from deploy.server import _is_loopback, announce, serve
 from deploy.settings import ServeSettings
 from gateway.auth import LOCAL
 from inference.models import UnknownModel
 from services.chat.conversation import StartTurn
-from services.common.errors import Forbidden, InvalidApiKey, Overloaded
+from services.common.account_messages import Ref
+from services.common.errors import Conflict, Forbidden, InvalidApiKey, InvalidRequest, Overloaded
 from services.common.messages import EmbeddingRequest, MessageRef, NewConversation
 
 runner = CliRunner()
@@ -57,16 +60,17 @@ async def test_a_fresh_folder_gets_one_key_that_later_starts_do_not_show_again(s
     made = await first_key(accounts)
     assert made.secret is not None
     assert made.secret.startswith("sk-")
-    assert (await accounts.authenticate(made.secret)).tenant == LOCAL.tenant
-    await first.database.dispose()
+    who = await accounts.keys.authenticate(made.secret)
+    assert (who.tenant, who.tier) == (LOCAL.tenant, LOCAL.tier)
+    await first.close()
     second = Installation(settings)
     accounts = await second.open()
     again = await first_key(accounts)
     assert (again.id, again.secret, again.hint) == (made.id, None, made.secret[-4:])
-    assert (await accounts.authenticate(made.secret)).key_id == made.id
-    await accounts.revoke_key(MessageRef(LOCAL.tenant, made.id))
+    assert (await accounts.keys.authenticate(made.secret)).key_id == made.id
+    await accounts.keys.revoke_key(Ref(LOCAL.tenant, made.id))
     assert (await first_key(accounts)).id != made.id
-    await second.database.dispose()
+    await second.close()
     assert made.secret.encode() not in b"".join(p.read_bytes() for p in settings.home.iterdir() if p.is_file())
 
 
@@ -83,7 +87,7 @@ def test_the_pepper_is_made_whole_and_once_however_many_start_together(settings:
 async def test_the_folder_is_its_owners_alone(settings: ServeSettings) -> None:
     installation = Installation(settings)
     await installation.open()
-    await installation.database.dispose()
+    await installation.close()
     assert settings.home.stat().st_mode & 0o777 == 0o700
 
 
@@ -96,9 +100,9 @@ async def test_every_part_starts_works_together_and_saves_what_ran_when_it_ends(
         with pytest.raises(InvalidApiKey):
             await ports.auth.by_key(b"Bearer sk-no")
         with pytest.raises(Overloaded, match="no embedding model"):
-            await ports.embedder.embed(EmbeddingRequest(model="none", inputs=("x",)))
-        made = await ports.conversations.create(NewConversation(tenant=LOCAL.tenant))
-        ask = StartTurn(tenant=LOCAL.tenant, conversation_id=made.id, content="Hi", parameters={"max_tokens": 60})
+            await ports.embeddings.run(LOCAL, "req_1", EmbeddingRequest(model="none", inputs=("x",)))
+        made = await ports.conversations.create(NewConversation(tenant=LOCAL.space))
+        ask = StartTurn(principal=LOCAL, conversation_id=made.id, content="Hi", parameters={"max_tokens": 60})
         answer = (await ports.conversation_turns.start(ask)).answer
         await asyncio.sleep(0.2)
         ports.health.draining = True
@@ -108,6 +112,25 @@ async def test_every_part_starts_works_together_and_saves_what_ran_when_it_ends(
         assert saved.status in ("interrupted", "complete")
         assert saved.content
     assert list((settings.home / "turns").iterdir()) == []
+
+
+async def test_a_data_folder_has_one_server(settings: ServeSettings) -> None:
+    async with platform(settings, quiet()):
+        with pytest.raises(Conflict, match="Another server uses the data folder"):
+            async with platform(settings, quiet()):
+                pass
+    async with platform(settings, quiet()) as (ports, _):
+        assert await ports.health.ready()
+
+
+async def test_a_tiers_file_with_a_mistake_ends_the_start_with_its_place(
+    settings: ServeSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "tiers.toml").write_text("[free]\nweight = -1\n")
+    monkeypatch.setenv("ANTIPHON_TIERS", str(tmp_path / "tiers.toml"))
+    with pytest.raises(InvalidRequest, match=r"free\.weight"):
+        async with platform(settings, quiet()):
+            pass
 
 
 async def test_a_model_that_nobody_knows_ends_the_start_with_its_name(settings: ServeSettings) -> None:
