@@ -42,6 +42,7 @@ async def test_axe_finds_nothing_grave(new_chat: NewChat, script: Script, scheme
     await chat.page.keyboard.press("Control+k")
     await expect(chat.list.get_by_role("link").first).to_be_visible()
     assert await violations(chat.page) == []
+    await chat.page.get_by_role("button", name="Account:").click()
     await chat.page.get_by_role("button", name="Sign out").click()
     await expect(chat.page.get_by_label("API key")).to_be_visible()
     assert await violations(chat.page) == []

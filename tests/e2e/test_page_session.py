@@ -54,6 +54,7 @@ async def test_a_message_sent_after_the_session_has_ended_goes_out_after_the_sig
 
 async def test_signing_out_ends_the_session_and_forgets_what_was_typed(chat: ChatPage) -> None:
     await chat.composer.fill("My secret draft")
+    await chat.page.get_by_role("button", name="Account:").click()
     await chat.page.get_by_role("button", name="Sign out").click()
     await expect(chat.page.get_by_label("API key")).to_be_visible()
     assert "secret" not in await chat.page.evaluate("JSON.stringify(localStorage)")

@@ -30,6 +30,8 @@ const VERBS: Record<string, string> = {
 const WHOLE: Record<string, string> = {
   "member.role": "changed the role of the member",
   "user.create": "created an account",
+  "user.add": "added the member",
+  "user.password": "set a password",
   "tier.change": "changed the tier",
   "signin.failed": "failed to sign in",
   "signin.password": "signed in with a password",
