@@ -92,9 +92,10 @@ async def test_a_reader_that_leaves_the_last_bytes_unread_is_cut_too(edge: Gatew
     engine.say(TextDelta(0, "Hello"))
     await until(lambda: bool(x.data))
     x.reading.clear()
+    engine.say(Finished(0, "stop"), Usage())
     engine.end()
-    await until(lambda: engine.running == 0)
     await x.done(3)
+    assert engine.running == 0
     whole = edge.chat()
     whole.reading.clear()
     engine.say(Finished(0, "stop"), Usage())
