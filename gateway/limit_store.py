@@ -53,9 +53,11 @@ class MemoryBuckets:
             granted = granted and n < slots.limit
         tats, arrivals = [], []
         for bucket in claim.buckets:
-            tat = self._tats[bucket.key] = bounded(self._tats.get(bucket.key, 0), now, bucket.rate)
+            tat, full = self._tats.get(bucket.key, 0), now + bucket.rate.period
+            if tat > full:
+                tat = self._tats[bucket.key] = bounded(tat, now, bucket.rate)
             later = arrival(tat, now, bucket)
-            granted = granted and later - now <= bucket.rate.period
+            granted = granted and later <= full
             tats.append(tat)
             arrivals.append(later)
         if money := claim.budget:
@@ -69,8 +71,7 @@ class MemoryBuckets:
         return Verdict(False, now, tats, taken, spent or 0)
 
     def _grant(self, claim: Claim, now: int, arrivals: Sequence[int]) -> Verdict:
-        for bucket, tat in zip(claim.buckets, arrivals, strict=True):
-            self._tats[bucket.key] = tat
+        self._tats.update(zip([b.key for b in claim.buckets], arrivals, strict=True))
         for slots in claim.slots:
             self._slots.setdefault(slots.key, set()).add(claim.id)
         spent = 0

@@ -108,7 +108,10 @@ def refund(bucket: Bucket, used: int) -> int:
 
 def remaining(tat: int, now: int, rate: Rate) -> int:
     """Whole tokens that the bucket holds."""
-    return max(0, (rate.period - max(0, tat - now)) * rate.limit // rate.period)
+    if tat <= now:
+        return rate.limit
+    room = rate.period - (tat - now)
+    return room * rate.limit // rate.period if room > 0 else 0
 
 
 def scaled(claim: Claim, replicas: int) -> Claim:
