@@ -7,8 +7,8 @@ from typing import Any
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, event
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy import Connection, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -23,6 +23,10 @@ def open_database(url: str) -> AsyncEngine:
     """`sqlite+aiosqlite:///path` or `postgresql+asyncpg://…`. Errors: `InvalidRequest` for any other."""
     if not url.startswith(("sqlite+aiosqlite://", "postgresql+asyncpg://")):
         raise InvalidRequest("A database URL begins with sqlite+aiosqlite:// or postgresql+asyncpg://.")
+    try:
+        make_url(url)
+    except (ArgumentError, ValueError) as e:
+        raise InvalidRequest("The database URL cannot be read: check its host, port and quoting.") from e
     if not url.startswith("sqlite"):
         return create_async_engine(url, pool_pre_ping=True, pool_size=10, max_overflow=20, hide_parameters=True)
     engine = create_async_engine(url, connect_args={"timeout": 30}, hide_parameters=True)
@@ -62,10 +66,17 @@ def _failures_told() -> Iterator[None]:
     try:
         yield
     except (DBAPIError, PoolExhausted, OSError) as e:
+        if isinstance(e, DBAPIError) and _refused(e):
+            raise InvalidRequest(f"The database refuses us: {e.orig}.") from e
         if isinstance(e, DBAPIError) and not _passing(e):
             raise
         log.warning("database_unavailable", cause=str(e))
         raise Overloaded("The database cannot be used now.", retry_after=1) from e
+
+
+def _refused(error: DBAPIError) -> bool:
+    """A wrong user or password, or a database that is not there: for the operator to mend."""
+    return str(getattr(error.orig, "sqlstate", None)).startswith(("28", "3D"))
 
 
 def _passing(error: DBAPIError) -> bool:
