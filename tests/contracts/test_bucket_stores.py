@@ -282,6 +282,9 @@ async def test_redis_keeps_nothing_of_what_is_settled(redis_url: str, redis_pref
         store = RedisBuckets(client, redis_prefix)
         held = claim(tokens(10), streams(3), money(5))
         await store.reserve(held, 0)
+        for name in (f"claim:{held.id}", "open"):
+            left = await client.ttl(f"{redis_prefix}:{{org}}:{name}")
+            assert left > 31 * DAY / SECOND, "money is held until it is given back, not until its keys are forgotten"
         await store.settle(held, 0, 5)
         names = {key.rpartition(b"}:")[2] for key in await client.keys(f"{redis_prefix}*")}
         assert names == {b"birth", b"budget:org:2026-01"}
