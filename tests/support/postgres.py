@@ -1,4 +1,5 @@
-"""A real PostgreSQL for tests: `postgres_database` is the URL of a fresh database, dropped at the test's end.
+"""A real PostgreSQL for tests: `postgres_database` is the URL of a fresh database, dropped at the test's end, and
+`own_postgres()` a server to be stopped.
 
 The server is the one that ANTIPHON_TEST_POSTGRES names (the URL of a superuser), else one on 127.0.0.1:5432 that lets
 `postgres` in without a password, else a temporary one started from the binaries of the distribution.
@@ -8,6 +9,7 @@ import asyncio
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -41,8 +43,8 @@ def postgres_server() -> Iterator[str]:
     elif not _refusal(LOCAL):
         yield LOCAL
     else:
-        with _temporary_server() as url:
-            yield url
+        with own_postgres() as server:
+            yield server.url
 
 
 @pytest.fixture
@@ -75,8 +77,38 @@ def _wait_for(work: Coroutine[Any, Any, None]) -> None:
         pool.submit(asyncio.run, work).result()
 
 
+class OwnPostgres:
+    """A server on a port of its own, which stays the same when it is started again, with what it held."""
+
+    def __init__(self, folder: Path, initdb: str):
+        self._folder = folder
+        self._binary = str(Path(initdb).with_name("postgres"))
+        self._data = str(folder / "data")
+        _quietly(
+            [initdb, "--pgdata", self._data, "--username", "postgres", "--auth", "trust", "--no-sync", "-E", "UTF8"]
+        )
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port = probe.getsockname()[1]
+        self.url = f"postgresql://postgres@127.0.0.1:{self._port}/postgres"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns when it answers. To be called from the main thread."""
+        self._process = _start(self._binary, self._data, self._port, self._folder)
+        _ready(self.url, self._process)
+
+    def stop(self) -> None:
+        """At once: SIGQUIT, the immediate shutdown, breaks every connection."""
+        if self._process:
+            self._process.send_signal(signal.SIGQUIT)
+            self._process.wait(30)
+            self._process = None
+
+
 @contextmanager
-def _temporary_server() -> Iterator[str]:
+def own_postgres() -> Iterator[OwnPostgres]:
+    """`with own_postgres() as server: … server.url … server.stop() … server.start()`."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     initdb = str(found[-1]) if found else shutil.which("initdb")
     if initdb is None:
@@ -85,17 +117,12 @@ def _temporary_server() -> Iterator[str]:
     try:
         if os.getuid() == 0:
             shutil.chown(folder, "postgres", "postgres")
-        data = str(folder / "data")
-        _quietly([initdb, "--pgdata", data, "--username", "postgres", "--auth", "trust", "--no-sync", "-E", "UTF8"])
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        server = _start(str(Path(initdb).with_name("postgres")), data, port, folder)
+        server = OwnPostgres(folder, initdb)
         try:
-            yield _ready(f"postgresql://postgres@127.0.0.1:{port}/postgres", server)
+            server.start()
+            yield server
         finally:
-            server.terminate()
-            server.wait(30)
+            server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -121,10 +148,9 @@ def _start(binary: str, data: str, port: int, sockets: Path) -> subprocess.Popen
         return subprocess.Popen([*_unprivileged(), binary, *options], stdout=log, stderr=log, cwd="/")
 
 
-def _ready(url: str, server: subprocess.Popen[bytes]) -> str:
+def _ready(url: str, server: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 30
     while failure := _refusal(url):
         if server.poll() is not None or time.monotonic() > deadline:
             pytest.fail(f"{MISSING}\nThe temporary server did not start: {failure}")
         time.sleep(0.1)
-    return url
