@@ -1,18 +1,16 @@
 """Another tenant's ids are as missing as those that never were, on every route."""
 
-import asyncio
+import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import pytest
 
-from services.accounts.service import AccountService
-from services.accounts.store import AccountStore
-from services.common.messages import NewKey
-from services.common.sql import open_database
 from tests.integration.web import begin, conversation, events, finish
 from tests.support.server import Server
+from tests.support.tenants import new_key
 
 NO_CONVERSATION = "conv_" + "0" * 32
 NO_MESSAGE = "msg_" + "0" * 32
@@ -20,32 +18,27 @@ NO_MESSAGE = "msg_" + "0" * 32
 
 @pytest.fixture(scope="module")
 def other_key(simulated_server: Server) -> str:
-    """Of a second tenant, made on the running server's own database."""
+    return new_key(simulated_server.home, "other")
 
-    async def make() -> str:
-        database = open_database(f"sqlite+aiosqlite:///{simulated_server.home / 'antiphon.db'}")
-        accounts = AccountService(AccountStore(database), (simulated_server.home / "pepper").read_bytes())
-        key = await accounts.create_key(NewKey("other", "of the other tenant"))
-        await database.dispose()
-        assert key.secret
-        return key.secret
 
-    return asyncio.run(make())
+@contextmanager
+def signed_in(server: Server, key: str) -> Iterator[httpx.Client]:
+    """A browser, with a session that the key has opened."""
+    with httpx.Client(base_url=server.url, timeout=60) as browser:
+        assert browser.post("/api/session", json={"key": key}).status_code == 204
+        yield browser
 
 
 @pytest.fixture
 def mine(simulated_server: Server) -> Iterator[httpx.Client]:
-    with simulated_server.client() as made:
+    with signed_in(simulated_server, simulated_server.key) as made:
         yield made
 
 
-@pytest.fixture(params=["key", "cookie"])
-def other(simulated_server: Server, other_key: str, request: pytest.FixtureRequest) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=simulated_server.url, timeout=30) as made:
-        if request.param == "key":
-            made.headers["authorization"] = f"Bearer {other_key}"
-        else:
-            assert made.post("/api/session", json={"key": other_key}).status_code == 204
+@pytest.fixture
+def other(simulated_server: Server, other_key: str) -> Iterator[httpx.Client]:
+    """Of a second organisation."""
+    with signed_in(simulated_server, other_key) as made:
         yield made
 
 
@@ -107,8 +100,6 @@ def test_lists_and_search_hold_only_ones_own(mine: httpx.Client, other: httpx.Cl
 
 
 def test_a_message_id_that_another_tenant_has_is_not_told_apart(mine: httpx.Client, other: httpx.Client) -> None:
-    import secrets
-
     name = f"msg_{secrets.token_hex(16)}"
     begin(mine, conversation(mine), content="secret", id=name)
     taken = other.post(f"/api/conversations/{conversation(other)}/turns", json={"content": "secret", "id": name})
