@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { ago, money, until } from "../../src/lib/account/format";
+import { ago, microOf, money, until } from "../../src/lib/account/format";
 
 const NOW = 1_800_000_000;
 
@@ -12,6 +12,20 @@ it.each([
   [2_500_000, "credits", "2.50 credits"],
 ])("writes %i micro-units of %s as %s", (micro, currency, words) => {
   expect(money(micro, currency)).toBe(words);
+});
+
+it.each([
+  ["50", 50_000_000],
+  [" 12,50 ", 12_500_000],
+  ["0.000001", 1],
+  ["0", 0],
+  ["", undefined],
+  ["-1", undefined],
+  ["1e3", undefined],
+  ["1,000.00", undefined],
+  ["many", undefined],
+])("takes %j for %s micro-units", (text, micro) => {
+  expect(microOf(text)).toBe(micro);
 });
 
 it.each([

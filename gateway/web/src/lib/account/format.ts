@@ -16,6 +16,12 @@ export function money(micro: number, currency: string): string {
   }
 }
 
+/** What a person typed, in micro-units; undefined where it is no amount. */
+export function microOf(text: string): number | undefined {
+  const amount = text.trim().replace(",", ".");
+  return /^\d{1,9}(\.\d{1,6})?$/.test(amount) ? Math.round(Number(amount) * MICRO) : undefined;
+}
+
 export function count(value: number): string {
   return value.toLocaleString("en");
 }
