@@ -1,38 +1,18 @@
 """What `Engine` promises, whoever runs the model and wherever that is."""
 
-import asyncio
 import json
-import time
-from collections.abc import AsyncIterator
-from contextlib import aclosing
 
 import jsonschema
 import pytest
-import pytest_asyncio
 from msgspec.structs import replace
 
 from services.common import messages as m
-from services.common.errors import ContextLengthExceeded, InvalidRequest, Overloaded
-from tests.support.engines import (
-    MODEL,
-    WINDOW,
-    Answer,
-    Subject,
-    ask,
-    collect,
-    http_subject,
-    llama_subject,
-    openai_subject,
-    simulated_subject,
-    until_idle,
-)
+from services.common.errors import ContextLengthExceeded, InvalidRequest
+from tests.support.engines import MODEL, WINDOW, Subject, ask, assert_whole, collect
 
 # One loop for the module, because one server serves it.
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-REAL = [pytest.param("llama_cpp", marks=pytest.mark.engine), pytest.param("openai", marks=pytest.mark.engine)]
-CANCELLED_S = 0.5
-"""How long an engine may go on with what nobody waits for (SEMANTICS: Cancellation)."""
 PERSON = {
     "type": "object",
     "properties": {"name": {"enum": ["Ann", "Bob"]}, "age": {"type": "integer", "minimum": 0, "maximum": 99}},
@@ -44,34 +24,8 @@ ROLL = {"type": "object", "properties": {"sides": {"type": "integer", "minimum":
 TOOLS = (m.Tool("get_weather", "The weather of a city", CITY), m.Tool("roll_die", "Roll a die", ROLL))
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session", params=["simulated", "http", *REAL])
-async def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Subject]:
-    folder = tmp_path_factory.mktemp("engine")
-    made = {
-        "simulated": simulated_subject,
-        "http": http_subject,
-        "llama_cpp": lambda: llama_subject(folder),
-        "openai": lambda: openai_subject(folder),
-    }[request.param]
-    async with made() as subject:
-        yield subject
-
-
 async def tokens_of(subject: Subject, text: str) -> m.Tokens:
     return await subject.engine.tokenize(m.TokenizeRequest(model=MODEL, text=text))
-
-
-def assert_whole(answer: Answer, n: int = 1) -> None:
-    """Deltas, then one `Finished` per choice, then exactly one `Usage`, last."""
-    finished: set[int] = set()
-    for event in answer.events[:-1]:
-        assert not isinstance(event, m.Usage)
-        assert event.index not in finished
-        if isinstance(event, m.Finished):
-            finished.add(event.index)
-    assert finished == set(range(n))
-    assert answer.usage().completion_tokens > 0
-    assert all(answer.batches), "an empty batch is a system call for nothing"
 
 
 async def test_an_answer_is_deltas_then_one_finish_then_one_usage(subject: Subject) -> None:
@@ -267,81 +221,3 @@ async def test_continue_last_goes_on_where_the_answer_was_cut(subject: Subject) 
 
 def replace_max(request: m.GenerationRequest, tokens: int) -> m.GenerationRequest:
     return replace(request, sampling=replace(request.sampling, max_tokens=tokens))
-
-
-@pytest.mark.parametrize("n", [1, 3])
-@pytest.mark.parametrize("how", ["closed", "cancelled"])
-async def test_what_nobody_waits_for_stops_within_half_a_second(subject: Subject, how: str, n: int) -> None:
-    # Other work on the machine may steal the time of one try, but not of three.
-    took = [await seconds_to_stop(subject, how, n)]
-    while min(took) >= CANCELLED_S and len(took) < 3:
-        took.append(await seconds_to_stop(subject, how, n))
-    assert min(took) < CANCELLED_S
-    assert (await subject.engine.load()).running == 0
-
-
-async def seconds_to_stop(subject: Subject, how: str, n: int) -> float:
-    request = ask("Count to ten thousand.", max_tokens=900, n=n, logit_bias={2: -100}, temperature=1)
-    started, close = asyncio.Event(), asyncio.Event()
-
-    async def read() -> None:
-        async with aclosing(subject.engine.generate(request)) as stream:
-            async for _ in stream:
-                started.set()
-                if how == "closed":
-                    await close.wait()
-                    return
-
-    task = asyncio.create_task(read())
-    await started.wait()
-    assert await subject.running() > 0
-    stopped = time.monotonic()
-    close.set() if how == "closed" else task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    await until_idle(subject.running)
-    return time.monotonic() - stopped
-
-
-async def test_a_prefill_that_nobody_waits_for_is_given_up(subject: Subject) -> None:
-    request = ask("Nobody waits for the reading of this. " * 55, max_tokens=1)
-    task = asyncio.create_task(collect(subject.engine, request))
-    while not await subject.running() and not task.done():
-        await asyncio.sleep(0.01)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    await until_idle(subject.running)
-    if subject.hears_us_while_reading:
-        usage = (await collect(subject.engine, request)).usage()
-        assert usage.cached_tokens < usage.prompt_tokens / 2, "the engine had read on"
-
-
-async def test_load_counts_what_is_running(subject: Subject) -> None:
-    assert (await subject.engine.load()) == m.Load(healthy=True, running=0)
-    async with aclosing(subject.engine.generate(ask(max_tokens=200))) as stream:
-        await anext(stream)
-        assert (await subject.engine.load()) == m.Load(healthy=True, running=1)
-    await until_idle(subject.running)
-
-
-async def test_many_generations_at_once_all_finish(subject: Subject) -> None:
-    requests = [ask(f"Say {i}.", max_tokens=6) for i in range(8)]
-    for answer in await asyncio.gather(*(collect(subject.engine, r) for r in requests)):
-        assert_whole(answer)
-        assert answer.text()
-
-
-async def test_capabilities_name_the_model_and_what_it_can_do(subject: Subject) -> None:
-    c = await subject.engine.capabilities()
-    assert c == m.Capabilities(
-        model=MODEL, context_window=WINDOW, tools=True, structured_output=True, logprobs=True, continue_last=True
-    )
-
-
-@pytest.mark.parametrize("subject", ["http", *REAL], indirect=True)
-async def test_a_dead_engine_is_unhealthy_and_its_generations_fail(subject: Subject) -> None:
-    assert subject.dead is not None
-    load = await subject.dead.load()
-    assert load.healthy is False
-    assert load.detail
-    with pytest.raises(Overloaded):
-        await collect(subject.dead, ask())

@@ -14,6 +14,7 @@ from inference.api import create_app
 from inference.client import EngineClient
 from inference.engines.fan_out import FanOut
 from inference.engines.llama_cpp import LlamaCppEngine
+from inference.engines.metered import Metered
 from inference.engines.openai import OpenAIEngine
 from inference.engines.simulated import SimulatedEngine
 from inference.engines.tool_calling import ToolCalling
@@ -109,6 +110,19 @@ class Answer:
         return last
 
 
+def assert_whole(answer: Answer, n: int = 1) -> None:
+    """Deltas, then one `Finished` per choice, then exactly one `Usage`, last."""
+    finished: set[int] = set()
+    for event in answer.events[:-1]:
+        assert not isinstance(event, m.Usage)
+        assert event.index not in finished
+        if isinstance(event, m.Finished):
+            finished.add(event.index)
+    assert finished == set(range(n))
+    assert answer.usage().completion_tokens > 0
+    assert all(answer.batches), "an empty batch is a system call for nothing"
+
+
 async def collect(engine: Engine, request: m.GenerationRequest) -> Answer:
     answer = Answer()
     async with aclosing(engine.generate(request)) as stream:
@@ -179,7 +193,7 @@ async def over_http(engine: Engine) -> AsyncIterator[EngineClient]:
 
 
 def simulated_stack(inner: SimulatedEngine) -> Engine:
-    return FanOut(ToolCalling(inner))
+    return FanOut(ToolCalling(Metered(inner)))
 
 
 @asynccontextmanager
@@ -229,7 +243,7 @@ async def llama_subject(folder: Path) -> AsyncIterator[Subject]:
         async def running() -> int:
             return (await inner.load()).running
 
-        yield Subject(FanOut(ToolCalling(inner)), running, FanOut(ToolCalling(dead)))
+        yield Subject(FanOut(ToolCalling(Metered(inner))), running, FanOut(ToolCalling(Metered(dead))))
 
 
 @asynccontextmanager
@@ -247,7 +261,7 @@ async def openai_subject(folder: Path) -> AsyncIterator[Subject]:
                     return sum(slot["is_processing"] for slot in await response.json())
 
             yield Subject(
-                engine, running, OpenAIEngine(MODEL, f"{NOWHERE}/v1", session, LeanClient()),
+                Metered(engine), running, Metered(OpenAIEngine(MODEL, f"{NOWHERE}/v1", session, LeanClient())),
                 exact_tokens=False, forces_tools=False, hears_us_while_reading=False, checks_schemas=False,
             )  # fmt: skip
     finally:
