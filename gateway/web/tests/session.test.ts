@@ -7,13 +7,21 @@ import { load, save } from "../src/lib/storage";
 import type { Message } from "../src/lib/types";
 
 const answerTo = (user: object | null) =>
-  vi.stubGlobal("fetch", async () => Response.json({ authenticated: true, user, role: "owner", organisation: { id: "org_1" }, scopes: [] }));
+  vi.stubGlobal("fetch", async () => Response.json({ authenticated: true, user, role: "owner", organisation: { id: "org_1" }, scopes: ["admin"] }));
 const ada = { id: "user_1", email: "ada@example.com", name: "Ada", has_password: true };
 
 beforeEach(() => {
   localStorage.clear();
   session.identity = null;
   save("draft.conv_1", "typed");
+});
+
+it("gives a session that a key has opened no more than the key's rights", async () => {
+  vi.stubGlobal("fetch", async () =>
+    Response.json({ authenticated: true, user: null, role: "owner", organisation: { id: "org_1" }, scopes: ["conversations"] }),
+  );
+  await session.check();
+  expect([session.role, session.admin]).toEqual(["owner", false]);
 });
 
 it("knows who is signed in", async () => {

@@ -10,7 +10,8 @@ class Session {
   state = $state<"unknown" | "in" | "out">("unknown");
   identity = $state.raw<Identity | null>(null);
   readonly role = $derived<Role>(this.identity?.role ?? "member");
-  readonly admin = $derived(this.role !== "member");
+  /** A session that a key has opened may do what the key may. */
+  readonly admin = $derived(this.role !== "member" && !!this.identity?.scopes.includes("admin"));
   /** Who is signed in, in a word or two. */
   readonly name = $derived(this.identity?.user?.name || this.identity?.user?.email || (this.identity ? "Owner" : ""));
 
