@@ -49,7 +49,8 @@ class Meter:
     async def admit(self, who: Principal, placed: Sequence[Placed]) -> "Admission":
         """Errors: the limiter's; `ContextLengthExceeded` for a prompt that the caller's tier has no room for."""
         tier = self.tiers.tier(who.tier)
-        prompts = await asyncio.gather(*(_prompt_tokens(p) for p in placed))
+        one = len(placed) == 1  # the usual request, for which tasks cost more than they bring
+        prompts = [await _prompt_tokens(placed[0])] if one else await asyncio.gather(*map(_prompt_tokens, placed))
         bounded = [_bounded(p, prompt, tier) for p, prompt in zip(placed, prompts, strict=True)]
         begun = [self._record(who, p, prompt) for p, prompt in zip(bounded, prompts, strict=True)]
         most = [replace(r, output_tokens=_most_output(p.request)) for r, p in zip(begun, bounded, strict=True)]
@@ -147,10 +148,19 @@ class Admission:
         return streams[0] if len(streams) == 1 else side_by_side(streams, self._generations[0][0].request.n)
 
     async def close(self) -> None:
-        await asyncio.shield(self._meter.whatever_happens(self._settle()))
+        if self._ending:
+            await asyncio.shield(self._meter.whatever_happens(self._settle()))
+            return
+        # The usual end, which costs no task. Settling is safe to begin twice: the first one counts.
+        try:
+            await self._settle()
+        except asyncio.CancelledError:
+            self._meter.whatever_happens(self._settle())
+            raise
 
     async def _settle(self) -> None:
-        await asyncio.gather(*self._ending, return_exceptions=True)
+        if self._ending:
+            await asyncio.gather(*self._ending, return_exceptions=True)
         await self._meter.settle(self._reservation, self._records)
 
     async def _metered(self, placed: Placed, begun: UsageRecord) -> AsyncGenerator[Sequence[Event], None]:

@@ -62,7 +62,7 @@ async def test_cancelled_in_any_turn_of_the_loop_once_or_twice(shape: str, again
                 await task
         assert_counted(one, await one.squared())
         steps += 1
-    assert steps >= 20
+    assert steps >= 12
 
 
 async def test_an_end_that_was_shown_is_in_the_journal_before_it(tmp_path: Path) -> None:
