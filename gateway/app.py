@@ -33,7 +33,10 @@ HOT_BODIES: dict[str, tuple[type[Wire], str]] = {
 
 def create_app(ports: GatewayPorts, settings: GatewaySettings, web_dist: Path) -> ASGIApp:
     """web_dist: the built chat page; its absence is said on the page, and costs the API nothing."""
-    app = FastAPI(title="Antiphon", version="0.1.0", docs_url=None, redoc_url=None, openapi_url="/openapi.json")
+    app = FastAPI(
+        title="Antiphon", version="0.1.0", docs_url=None, redoc_url=None, openapi_url="/openapi.json",
+        redirect_slashes=False,  # it would send a client, and its key, to whatever the Host header says, by plain HTTP
+    )  # fmt: skip
     for router in (
         models.router(ports), health.router(ports), *admin.routers(ports), conversations.router(ports),
         turns.router(ports, settings), web.router(web_dist),

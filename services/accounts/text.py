@@ -33,8 +33,11 @@ def name(text: str, *, optional: bool = False) -> str:
 
 def email(text: str) -> str:
     """As it is stored and compared: in lower case."""
-    text = text.strip().lower()
-    if len(text) > MAX_EMAIL or not text.isprintable() or not _EMAIL.fullmatch(text):
+    text = text.strip()
+    # The Kelvin sign's lower case is our k: an address with it must not become somebody else's.
+    imitated = any(letter.lower().isascii() and not letter.isascii() for letter in text)
+    text = text.lower()
+    if imitated or len(text) > MAX_EMAIL or not text.isprintable() or not _EMAIL.fullmatch(text):
         raise InvalidRequest("This is not an e-mail address.", param="email")
     return text
 
