@@ -23,7 +23,7 @@ class Script:
         self.interval = interval
         self.url = ""
         self.requests: list[dict[str, Any]] = []
-        """Bodies of the POSTs that came, whatever they asked for."""
+        """Bodies of the POSTs that came, whatever they asked for, but for the question whether there is a tokenizer."""
         self.left: list[float] = []
         """When (`time.monotonic`) a reader hung up in the middle of an answer."""
         self.fails = False
@@ -32,6 +32,8 @@ class Script:
         """Answer 500."""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/tokenize":
+            return web.json_response({"error": {"message": "There is no tokenizer here."}}, status=404)
         body = await request.json()
         self.requests.append(body)
         if not request.path.endswith("/chat/completions"):

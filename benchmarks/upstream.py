@@ -70,6 +70,9 @@ class Upstream(asyncio.Protocol):
         if len(body) < (int(length[1]) if length else 0):
             return
         self._buffer = b""
+        if head.startswith(b"POST /tokenize"):
+            self._transport.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+            return
         if head.startswith(b"GET"):
             self._transport.write(
                 b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 11\r\n\r\n" + b'{"data":[]}'

@@ -21,7 +21,7 @@ from services.common.errors import Overloaded
 from services.common.telemetry import LIMITS_LOCAL, log
 
 T = TypeVar("T")
-PATIENCE_S = 0.25
+PATIENCE_S = 0.5
 PAUSE_S = 1.0
 """After a failure, how long Redis is not asked again. Then one request asks, and the others go on alone."""
 MOST_PENDING = 100_000
