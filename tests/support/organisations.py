@@ -103,6 +103,10 @@ class Things:
             self._ids[name] = MAKERS[name](self)
         return self._ids[name]
 
+    def known(self, **ids: str) -> None:
+        """Objects that are there already."""
+        self._ids |= ids
+
     def organisation(self) -> str:
         return self._of.id
 
