@@ -71,7 +71,9 @@ async def platform(settings: ServeSettings, console: Console) -> AsyncIterator[t
             oidc=_oidc(), idempotent=counted.idempotent, router=router, turns=turns,
             embeddings=EmbeddingEngine(embedder, counted.meter), conversations=conversations, messages=messages,
             runner=runner, health=Health(engines=engines, started=True), default_model=default,
-            conversation_turns=ConversationTurns(conversations, messages, generation, runner, default),
+            conversation_turns=ConversationTurns(
+                conversations, messages, generation, counted.meter, runner, default
+            ),
             signin_token=secrets.token_urlsafe(32),
         ), key  # fmt: skip
 

@@ -81,11 +81,14 @@ class Edge:
             await self._refuse(exchange, InternalError("The server failed; its log says why."))
 
     async def _answer_cold(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] == "HEAD":
-            scope = {**scope, "method": "GET"}  # the server leaves the body out
+        # The server leaves the body out, and needs its own scope for that.
+        inner = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
 
         async def handle(_: Exchange) -> None:
-            await self._app(scope, await _checked(receive, exchange), _named(send, exchange))
+            try:
+                await self._app(inner, await _checked(receive, exchange), _named(send, exchange))
+            finally:
+                scope.update({name: inner[name] for name in ("route", "principal") if name in inner})
 
         if scope["method"] == "POST" and _TURNS.fullmatch(scope["path"]) and exchange.header(b"idempotency-key"):
             exchange.principal = await self._auth.by_either(

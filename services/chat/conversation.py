@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from services.chat.generation import Generation
+from services.chat.metering import Meter
 from services.chat.runner import TurnRunner
 from services.chat.turn import StoredTurn
 from services.common.account_messages import Principal
@@ -58,12 +59,13 @@ class Started(Struct, frozen=True, kw_only=True):
 
 class ConversationTurns:
     def __init__(
-        self, conversations: Conversations, messages: Messages, generation: Generation, runner: TurnRunner,
+        self, conversations: Conversations, messages: Messages, generation: Generation, meter: Meter, runner: TurnRunner,
         default_model: str,
     ):  # fmt: skip
         self._conversations = conversations
         self._messages = messages
         self._generation = generation
+        self._meter = meter
         self._runner = runner
         self._default_model = default_model
         self._starting: set[str] = set()
@@ -75,6 +77,7 @@ class ConversationTurns:
             return sent
         with self._alone(conversation.id):
             model = ask.model or conversation.model or self._default_model
+            self._meter.require_permitted(ask.principal, model)
             await self._generation.engine(model, ask.principal.tenant)
             conversation = await self._keep_choices(conversation, ask, model)
             user, answer = await self._prepare(ask, model)

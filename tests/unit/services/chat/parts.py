@@ -136,7 +136,7 @@ async def opened(
     turns = TurnEngine(PhraseScreen(phrases), generation, meter, messages)
     log = FileTurnLog(folder / "turns")
     runner = TurnRunner(turns, messages, log)
-    starting = ConversationTurns(conversations, messages, generation, runner, "simulated")
+    starting = ConversationTurns(conversations, messages, generation, meter, runner, "simulated")
     try:
         yield Parts(
             engine=engine, database=database, conversations=conversations, messages=messages, router=router,

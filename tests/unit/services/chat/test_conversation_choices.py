@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from inference.engines.simulated import SimulatedEngine
 from services.chat.conversation import TITLE_LENGTH, StartTurn
@@ -20,6 +21,12 @@ async def test_a_model_that_cannot_run_leaves_nothing_behind(
     found = await chat.conversation()
     assert (found.title, found.model, await chat.count()) == ("", "", 0)
     await chat.say("Hi", "Hello")
+
+
+async def test_a_model_that_the_caller_may_not_use_is_missing(chat: Chat) -> None:
+    with pytest.raises(ModelNotFound):
+        await chat.start(content="Hi", principal=replace(WHO, models=("another",)))
+    assert await chat.count() == 0
 
 
 async def test_model_and_parameters_of_a_turn_become_the_conversations(chat: Chat) -> None:
