@@ -7,6 +7,7 @@ import asyncio
 import re
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -119,7 +120,7 @@ class Edge:
     def _account(self, exchange: Exchange, scope: Scope, seconds: float) -> None:
         who = scope.get("principal", exchange.principal)
         path = scope["path"] if scope["path"] in self._hot else getattr(scope.get("route"), "path", "other")
-        REQUESTS.labels(path, exchange.status).inc()
+        _finished(path, exchange.status).inc()
         log.info(
             "request", request_id=exchange.request_id, method=scope["method"], route=path, status=exchange.status,
             seconds=round(seconds, 4), tenant=who.tenant, user=who.user_id, key=who.key_id, **exchange.note,
@@ -136,6 +137,9 @@ class Edge:
                     exchange.tick(loop.time())
                 except Exception as e:  # the others' heartbeats go on
                     log.error("tick_failed", request_id=exchange.request_id, exc_info=e)
+
+
+_finished = lru_cache(maxsize=1024)(REQUESTS.labels)
 
 
 async def _checked(receive: Receive, exchange: Exchange) -> Receive:
