@@ -1,11 +1,11 @@
-"""python -m benchmarks [gateway] [engine] [page] [startup] [limits]: all of them without a name."""
+"""python -m benchmarks [startup] [engine] [gateway] [limits] [ledger] [page]: all of them without a name."""
 
 import importlib
 import os
 import platform
 import sys
 
-NAMES = ("startup", "engine", "gateway", "page", "limits")
+NAMES = ("startup", "engine", "gateway", "limits", "ledger", "page")
 
 
 def main() -> int:
