@@ -41,13 +41,7 @@ class IdentitySignIn:
         async with self._store.writing(SignInQueries) as db:
             if not await db.is_active(mapping.tenant):
                 raise Forbidden("Your organisation is suspended.")
-            entries = []
-            person = await db.person_vouched_for(identity) or await self._linked(db, identity)
-            if person is None:
-                person = await self._made(db, identity, mapping.tenant, role, now)
-                entries.append(deed(_own(person), "user.create", now, {"role": role}))
-            if person.tenant != mapping.tenant:
-                raise Forbidden("Your account belongs to another organisation.")
+            person, entries = await self._found(db, identity, Person("", mapping.tenant, "", role), now)
             if mapping.groups and person.role != role and await db.set_role(person, role):
                 entries.append(deed(a.Ref(person.tenant, person.id), "member.role", now, _changed(person.role, role)))
             await db.seen(person, now)
@@ -55,26 +49,47 @@ class IdentitySignIn:
                 await db.note(entry)
         return a.NewSession(tenant=person.tenant, user_id=person.id)
 
-    async def _linked(self, db: SignInQueries, identity: a.ExternalIdentity) -> Person | None:
-        """Somebody who has an account with the same e-mail, to whom the identity now belongs."""
-        email = _verified(identity)
-        person = await db.person_called(email)
+    async def _found(
+        self, db: SignInQueries, identity: a.ExternalIdentity, newcomer: Person, now: float
+    ) -> tuple[Person, list[a.AuditEntry]]:  # fmt: skip
+        """Whom the identity names, whose e-mail it has, or somebody new; with what was done to find them."""
+        if known := await db.person_vouched_for(identity):
+            return _at_home(known, newcomer.tenant), []
+        newcomer = newcomer._replace(id=text.new_id("user"), email=_verified(identity), verified=True)
+        entries: list[a.AuditEntry] = []
+        person = await db.person_called(newcomer.email)
         if person is None:
-            return None
-        if await db.is_linked(person, identity.issuer):
+            person, entries = await self._made(db, identity, newcomer, now)
+        elif await db.is_linked(_at_home(person, newcomer.tenant), identity.issuer):
             # Providers give a leaver's address to somebody new, who must not get the leaver's account with it.
             raise Forbidden("The account with your e-mail address belongs to another identity.")
+        elif not person.verified:
+            person, entries = await self._taken_over(db, identity, person, newcomer, now)
         if not await db.link(identity, person.id):
             raise Conflict("The identity was linked meanwhile.")
-        return person
+        return person, entries
 
     async def _made(
-        self, db: SignInQueries, identity: a.ExternalIdentity, tenant: str, role: a.Role, now: float
-    ) -> Person:  # fmt: skip
-        person = Person(text.new_id("user"), tenant, _verified(identity), role)
-        if not (await db.add_user(person, _name(identity), now) and await db.link(identity, person.id)):
+        self, db: SignInQueries, identity: a.ExternalIdentity, newcomer: Person, now: float
+    ) -> tuple[Person, list[a.AuditEntry]]:  # fmt: skip
+        if not await db.add_user(newcomer, _name(identity), now):
             raise Conflict("The account was made meanwhile.")
-        return person
+        return newcomer, [deed(_own(newcomer), "user.create", now, {"role": newcomer.role})]
+
+    async def _taken_over(
+        self, db: SignInQueries, identity: a.ExternalIdentity, person: Person, newcomer: Person, now: float
+    ) -> tuple[Person, list[a.AuditEntry]]:  # fmt: skip
+        """Whoever made the account never showed that the e-mail is theirs. It ends, and its role goes to whose it is.
+
+        Under a new id, and so with a new space: what is still under way for the old one, or remembered of it, comes to
+        nothing.
+        """
+        ended = await db.remove(person)
+        if ended is None:
+            raise Conflict("The account was removed meanwhile.")
+        role, what = ended
+        made, entries = await self._made(db, identity, newcomer._replace(role=role), now)
+        return made, [deed(a.Ref(person.tenant, person.id, made.id), "user.take_over", now, what), *entries]
 
     async def _note_failure(self, identity: a.ExternalIdentity, tenant: str, reason: Forbidden) -> None:
         details = {"issuer": text.storable(identity.issuer), "reason": reason.message}
@@ -84,6 +99,12 @@ class IdentitySignIn:
 
 def _own(person: Person) -> a.Ref:
     return a.Ref(person.tenant, person.id, person.id)
+
+
+def _at_home(person: Person, tenant: str) -> Person:
+    if person.tenant != tenant:
+        raise Forbidden("Your account belongs to another organisation.")
+    return person
 
 
 def _changed(old: a.Role, new: a.Role) -> dict[str, str]:

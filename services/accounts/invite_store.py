@@ -1,41 +1,66 @@
 """Every query on invites. SQLite and PostgreSQL."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Row, delete, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.accounts import principal_store as principals
 from services.accounts.organisation_store import organisation_exists
+from services.accounts.roles import MACHINE, may_manage
 from services.accounts.store import Queries, owned
 from services.accounts.tables import invites, organisations
 from services.accounts.text import storable
-from services.common.account_messages import Invite
+from services.common.account_messages import Invite, Role
 
 _INVITE = [invites.c[name] for name in Invite.__struct_fields__ if name not in ("organisation", "token")]
 
 
-async def consume(db: AsyncConnection, digest: str, user_id: str, email: str, now: float) -> Invite | None:
+class Accepted(NamedTuple):
+    invite: Invite
+    vouched_for: bool
+    """An owner has sent it to this very address."""
+
+
+async def consume(db: AsyncConnection, digest: str, user_id: str, email: str, now: float) -> Accepted | None:
     """Uses the invite up for a new user, in the caller's transaction, which also notes `invite.accept`.
 
-    None if it is unknown, used, expired or somebody else's, or if its organisation is suspended: of two that race for
-    one, one gets it. `email` is in lower case.
+    None if it is unknown, used, expired or somebody else's, if its maker may no longer invite, or if its organisation
+    is suspended: of two that race for one, one gets it. `email` is in lower case.
     """
+    maker = await _standing(db, digest, now)
+    if maker is None:
+        return None
     active = select(organisations.c.id).where(organisations.c.suspended.is_(False))
     good = (invites.c.accepted_by == "", invites.c.expires > now, invites.c.tenant.in_(active))
     addressed = or_(invites.c.email == "", invites.c.email == email)
     used = update(invites).where(invites.c.digest == digest, *good, addressed).values(accepted_by=user_id)
     row = (await db.execute(used.returning(*_INVITE))).one_or_none()
-    return _invite(row) if row else None
+    return Accepted(_invite(row), vouched_for=row.email != "" and maker == "owner") if row else None
+
+
+async def _standing(db: AsyncConnection, digest: str, now: float) -> Role | None:
+    """The role with which the maker stands behind an invite now; None if they do not, or if there is no such invite."""
+    chosen = select(invites.c.tenant, invites.c.role, invites.c.made_by).where(invites.c.digest == digest)
+    row = (await db.execute(chosen)).one_or_none()
+    if row is None:
+        return None
+    if not row.made_by:  # it is older than the column: good for what it says, and proof of nothing
+        return "member"
+    if row.made_by in MACHINE:
+        return "owner"
+    maker = await principals.of_actor(db, row.made_by, now)
+    return maker.role if maker and may_manage(maker, row.tenant, row.role) else None
 
 
 class InviteQueries(Queries):
     async def organisation_exists(self, tenant: str) -> bool:
         return await organisation_exists(self.connection, tenant)
 
-    async def add(self, invite: Invite, digest: str) -> None:
+    async def add(self, invite: Invite, digest: str, made_by: str) -> None:
         row = {column.name: getattr(invite, column.name) for column in _INVITE}
-        await self.connection.execute(insert(invites).values(row | {"digest": digest}))
+        await self.connection.execute(insert(invites).values(row | {"digest": digest, "made_by": made_by}))
 
     async def of(self, tenant: str) -> Sequence[Invite]:
         """Oldest first."""
@@ -51,7 +76,7 @@ class InviteQueries(Queries):
             .where(organisations.c.suspended.is_(False))
         )
         row = (await self.connection.execute(chosen)).one_or_none()
-        return _invite(row) if row else None
+        return _invite(row) if row and await _standing(self.connection, digest, now) else None
 
     async def remove(self, tenant: str, id: str) -> bool:
         """False if the tenant has no such invite."""

@@ -35,7 +35,7 @@ class InviteService:
         async with self._store.writing(InviteQueries) as db:
             if not await db.organisation_exists(invite.tenant):
                 raise NotFound("There is no such organisation.")
-            await db.add(invite, self._secrets.digest_of_any(token))
+            await db.add(invite, self._secrets.digest_of_any(token), text.storable(request.actor))
             ref = a.Ref(invite.tenant, invite.id, request.actor)
             await db.note(deed(ref, "invite.create", now, {"role": invite.role, "expires": invite.expires}))
         return msgspec.structs.replace(invite, token=token)

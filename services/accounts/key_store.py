@@ -17,9 +17,10 @@ USED_S = 60.0
 """How exact `last_used` is."""
 
 
-async def revoke_keys_of(db: AsyncConnection, tenant: str, owner: str) -> None:
-    chosen = update(api_keys).where(api_keys.c.tenant == tenant, api_keys.c.owner == owner)
-    await db.execute(chosen.values(revoked=True))
+async def revoke_keys_of(db: AsyncConnection, tenant: str, owner: str) -> int:
+    """How many were not revoked yet."""
+    mine = (api_keys.c.tenant == tenant, api_keys.c.owner == owner, api_keys.c.revoked.is_(False))
+    return (await db.execute(update(api_keys).where(*mine).values(revoked=True))).rowcount
 
 
 class KeyQueries(Queries):

@@ -9,9 +9,10 @@ import msgspec
 from services.accounts import text
 from services.accounts.deeds import changed, deed
 from services.accounts.member_store import MemberQueries
+from services.accounts.roles import MACHINE, may_manage
 from services.accounts.store import AccountStore
 from services.common import account_messages as a
-from services.common.errors import Conflict, InvalidRequest, NotFound
+from services.common.errors import Conflict, Forbidden, InvalidRequest, NotFound
 
 Clock = Callable[[], float]
 
@@ -35,6 +36,7 @@ class MemberService:
         async with self._store.writing(MemberQueries) as db:
             owners = await db.lock_owners(ref.tenant) if patch.role else ()
             member = await _member(db, ref, lock=True)
+            await self._check_rights(db, ref, member, patch.role)
             changes, told = changed(member, wanted)
             if "role" in changes and list(owners) == [member.id]:
                 raise Conflict("An organisation keeps at least one owner.", param="role")
@@ -48,10 +50,23 @@ class MemberService:
         async with self._store.writing(MemberQueries) as db:
             owners = await db.lock_owners(ref.tenant)
             member = await _member(db, ref, lock=True)
+            await self._check_rights(db, ref, member, member.role)
             if list(owners) == [member.id]:
                 raise Conflict("An organisation keeps at least one owner.")
             await db.remove(member)
             await db.note(deed(ref, "member.remove", self._clock(), {"role": member.role}))
+
+    async def _check_rights(self, db: MemberQueries, ref: a.Ref, member: a.Member, role: a.Role | None) -> None:
+        """As they are now. role: the one that is given or taken; None: neither, and that is one's own to do."""
+        if ref.actor in MACHINE:
+            return
+        actor = await db.actor(ref.actor, self._clock())
+        own = actor is not None and role is None and actor.user_id == member.id
+        above = actor is not None and all(
+            may_manage(actor, ref.tenant, each) for each in (member.role, role or "member")
+        )
+        if not (own or above):
+            raise Forbidden(f"This needs the rights to manage a user who is {member.role}.")
 
 
 def _wanted(patch: a.MemberPatch) -> dict[str, Any]:

@@ -68,14 +68,21 @@ def _role(of_person: Role | None, owner: str, scopes: list[str]) -> tuple[Role, 
     return ("admin" if "admin" in scopes else "member"), "owner"
 
 
-async def of_user(db: AsyncConnection, tenant: str, user_id: str) -> Principal | None:
+async def of_user(db: AsyncConnection, chosen: ColumnElement[bool]) -> Principal | None:
+    """`chosen` names one row of users."""
     query = (
-        select(users.c.space, users.c.role, *_OF_ORGANISATION)
+        select(users.c.id, users.c.tenant, users.c.space, users.c.role, *_OF_ORGANISATION)
         .join_from(users, organisations, organisations.c.id == users.c.tenant)
-        .where(_ACTIVE, users.c.id == user_id, users.c.tenant == tenant)
+        .where(_ACTIVE, chosen)
     )
     row = (await db.execute(query)).one_or_none()
-    return _with_role(row, tenant, user_id, row.space, row.role) if row else None
+    return _with_role(row, row.tenant, row.id, row.space, row.role) if row else None
+
+
+async def of_actor(db: AsyncConnection, actor: str, now: float) -> Principal | None:
+    """Of the user or the key that did a deed, as they are now, in whichever organisation."""
+    key = await of_key(db, api_keys.c.id == actor, now)
+    return key or await of_user(db, users.c.id == actor)
 
 
 async def of_organisation(db: AsyncConnection, tenant: str) -> Principal | None:

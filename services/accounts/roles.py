@@ -4,8 +4,11 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from services.common.account_messages import ROLES, USER_SCOPES, ExternalIdentity, Role, Scope
+from services.common.account_messages import ROLES, USER_SCOPES, ExternalIdentity, Principal, Role, Scope
 from services.common.errors import Forbidden
+
+MACHINE = ("cli", "system", "owner")
+"""Actors that are no user and no key: whoever holds the machine."""
 
 
 def scopes_of(role: Role, operator: bool) -> tuple[Scope, ...]:
@@ -16,6 +19,13 @@ def scopes_of(role: Role, operator: bool) -> tuple[Scope, ...]:
     if role == "owner" and operator:
         scopes += ("operator",)
     return scopes
+
+
+def may_manage(who: Principal, tenant: str, role: Role) -> bool:
+    """Whether they may make somebody of the organisation what `role` says, or touch who is: of their own, or of any
+    where they run the installation; and no role above their own."""
+    here = "operator" in who.scopes or (who.tenant == tenant and "admin" in who.scopes)
+    return here and ROLES.index(who.role) >= ROLES.index(role)
 
 
 class OidcMapping(Struct, frozen=True, kw_only=True):

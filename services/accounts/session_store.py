@@ -5,7 +5,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.accounts import principal_store as principals
 from services.accounts.store import Queries, owned
-from services.accounts.tables import api_keys, sessions
+from services.accounts.tables import api_keys, sessions, users
 from services.common.account_messages import NewSession, Principal
 
 SWEEP = 1000
@@ -26,7 +26,7 @@ class SessionQueries(Queries):
         if row.key_id:
             return await principals.of_key(self.connection, owned(api_keys, row.tenant, row.key_id), now)
         if row.user_id:
-            return await principals.of_user(self.connection, row.tenant, row.user_id)
+            return await principals.of_user(self.connection, owned(users, row.tenant, row.user_id))
         return await principals.of_organisation(self.connection, row.tenant)
 
     async def remove(self, digest: str) -> None:
@@ -42,8 +42,8 @@ class SessionQueries(Queries):
         await self.connection.execute(delete(sessions).where(sessions.c.digest.in_(chosen)))
 
 
-async def remove_sessions_of(db: AsyncConnection, tenant: str, user_id: str) -> None:
-    """Those that the user opened with a key as well. user_id "": the organisation's own."""
+async def remove_sessions_of(db: AsyncConnection, tenant: str, user_id: str) -> int:
+    """How many. Those that the user opened with a key as well. user_id "": the organisation's own."""
     theirs = select(api_keys.c.id).where(api_keys.c.tenant == tenant, api_keys.c.owner == user_id)
     opened = or_(and_(sessions.c.user_id == user_id, sessions.c.key_id == ""), sessions.c.key_id.in_(theirs))
-    await db.execute(delete(sessions).where(sessions.c.tenant == tenant, opened))
+    return (await db.execute(delete(sessions).where(sessions.c.tenant == tenant, opened))).rowcount

@@ -97,7 +97,7 @@ class SignInService:
                 return await self._invited(db, request.invite, Person(id, "", email, "member", hashed), name, now)
             if await db.any_user(lock=True):
                 raise _uninvited()
-            person = Person(id, request.tenant, email, "owner", hashed)
+            person = Person(id, request.tenant, email, "owner", hashed, verified=True)
             await self._add(db, person, name, now, request.space)
             await db.note(deed(_own(person), "user.create", now, {"role": person.role}))
         return a.NewSession(tenant=person.tenant, user_id=person.id)
@@ -113,10 +113,11 @@ class SignInService:
                 raise NotFound("There is no such organisation.", param="tenant")
 
     async def _invited(self, db: SignInQueries, token: str, newcomer: Person, name: str, now: float) -> a.NewSession:
-        invite = await db.consume_invite(self._invites.digest_of_any(token), newcomer.id, newcomer.email, now)
-        if invite is None:
+        accepted = await db.consume_invite(self._invites.digest_of_any(token), newcomer.id, newcomer.email, now)
+        if accepted is None:
             raise _no_invite()
-        person = newcomer._replace(tenant=invite.tenant, role=invite.role)
+        invite = accepted.invite
+        person = newcomer._replace(tenant=invite.tenant, role=invite.role, verified=accepted.vouched_for)
         await self._add(db, person, name, now)
         await db.note(deed(a.Ref(person.tenant, invite.id, person.id), "invite.accept", now))
         await db.note(deed(_own(person), "user.create", now, {"role": person.role}))

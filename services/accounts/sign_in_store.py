@@ -13,6 +13,7 @@ from services.accounts.session_store import remove_sessions_of
 from services.accounts.store import owned
 from services.accounts.tables import identities, organisations, users
 from services.common.account_messages import ExternalIdentity, Invite, Role
+from services.common.messages import Json
 
 
 class Person(NamedTuple):
@@ -21,6 +22,8 @@ class Person(NamedTuple):
     email: str
     role: Role
     password: str | None = None
+    verified: bool = False
+    """Somebody who is believed has said that the e-mail is this person's."""
     suspended: bool = False
     """The organisation is, or is gone."""
 
@@ -29,7 +32,7 @@ class Person(NamedTuple):
 
 
 _PERSON = select(
-    *(users.c[name] for name in ("id", "tenant", "email", "role", "password")), organisations.c.suspended
+    *(users.c[name] for name in ("id", "tenant", "email", "role", "password", "verified")), organisations.c.suspended
 ).outerjoin_from(users, organisations, organisations.c.id == users.c.tenant)
 
 
@@ -56,11 +59,11 @@ class SignInQueries(AttemptQueries):
 
     async def _person(self, chosen: ColumnElement[bool]) -> Person | None:
         row = (await self.connection.execute(_PERSON.where(chosen))).one_or_none()
-        return Person(*row[:5], suspended=row.suspended is not False) if row else None
+        return Person(*row[:6], suspended=row.suspended is not False) if row else None
 
     async def add_user(self, person: Person, name: str, now: float, space: str = "") -> bool:
         """space "": one of the person's own. False if the e-mail is taken; the transaction is then lost."""
-        row = {column: getattr(person, column) for column in ("id", "tenant", "email", "role", "password")}
+        row = {column: getattr(person, column) for column in ("id", "tenant", "email", "role", "password", "verified")}
         row |= {"name": name, "space": space or f"{person.tenant}/{person.id}", "created": now, "last_seen": now}
         return await self._added(users, row)
 
@@ -87,8 +90,15 @@ class SignInQueries(AttemptQueries):
     async def open_invite(self, digest: str, now: float) -> Invite | None:
         return await invite_store.InviteQueries(self.connection, self._chain).open(digest, now)
 
-    async def consume_invite(self, digest: str, user_id: str, email: str, now: float) -> Invite | None:
+    async def consume_invite(self, digest: str, user_id: str, email: str, now: float) -> invite_store.Accepted | None:
         return await invite_store.consume(self.connection, digest, user_id, email, now)
+
+    async def remove(self, person: Person) -> tuple[Role, Json] | None:
+        """The role that ends with the account, and how much else. None if the person is gone."""
+        members = MemberQueries(self.connection, self._chain)
+        await members.lock_owners(person.tenant)  # in the order in which members.py locks
+        member = await members.get(person.tenant, person.id, lock=True)
+        return (member.role, await members.remove(member)) if member else None
 
     async def seen(self, person: Person, now: float, password: str | None = None) -> bool:
         """password: the same in a new form. False if the person is gone, or has another password by now."""

@@ -29,8 +29,10 @@ users = Table(
     Column("password", Text),
     Column("created", Double, nullable=False),
     Column("last_seen", Double),
+    Column("verified", Boolean, nullable=False),
     Index("users_of_tenant", "tenant", "created"),
 )
+"""verified: somebody who is believed has said that the e-mail is this person's."""
 
 identities = Table(
     "identities",
@@ -74,8 +76,10 @@ invites = Table(
     Column("created", Double, nullable=False),
     Column("expires", Double, nullable=False),
     Column("accepted_by", Text, nullable=False),
+    Column("made_by", Text, nullable=False),
     Index("invites_of_tenant", "tenant", "created"),
 )
+"""made_by: the actor; "" for one that was made before this was noted."""
 
 api_keys = Table(
     "api_keys",

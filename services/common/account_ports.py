@@ -63,7 +63,8 @@ class Organisations(Protocol):
 
 
 class Members(Protocol):
-    """The last owner of an organisation can neither be removed nor made less: `Conflict`."""
+    """The last owner of an organisation can neither be removed nor made less: `Conflict`. An actor who may not do so now,
+    whatever the caller has checked before, neither: `Forbidden`."""
 
     async def members(self, tenant: str) -> Sequence[a.Member]: ...
 
@@ -102,7 +103,8 @@ class Invites(Protocol):
     async def invites(self, tenant: str) -> Sequence[a.Invite]: ...
 
     async def invite(self, token: str) -> a.Invite:
-        """What an invite link shows before it is accepted. Errors: `NotFound` for one that is unknown, used or expired."""
+        """What an invite link shows before it is accepted. Errors: `NotFound` for one that is unknown, used or expired, and
+        for one whose maker may not make it any more."""
         ...
 
     async def remove_invite(self, ref: a.Ref) -> None: ...
@@ -119,7 +121,8 @@ class SignIn(Protocol):
     async def with_password(self, attempt: a.PasswordSignIn) -> a.NewSession: ...
 
     async def with_identity(self, identity: a.ExternalIdentity) -> a.NewSession:
-        """Makes the account where the mapping of groups allows it. Errors: `Forbidden` where it does not."""
+        """Makes the account where the mapping of groups allows it. One with the same e-mail that nobody vouched for ends,
+        and is made anew. Errors: `Forbidden` where the mapping does not allow it."""
         ...
 
     async def register(self, request: a.Registration) -> a.NewSession:

@@ -1,7 +1,7 @@
 """What `Members` promises, wherever it runs."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 
 import pytest
 from sqlalchemy import insert, select, update
@@ -9,7 +9,7 @@ from sqlalchemy import insert, select, update
 from services.accounts.tables import identities, sessions, users
 from services.common import account_messages as a
 from services.common.account_ports import Members
-from services.common.errors import Conflict, InvalidApiKey, InvalidRequest, NotFound
+from services.common.errors import Conflict, Forbidden, InvalidApiKey, InvalidRequest, NotFound
 from services.common.sql import reading, writing
 from tests.support.accounts import House, opened
 
@@ -167,3 +167,37 @@ async def test_bad_fields_are_named(house: House, port: Members) -> None:
     with pytest.raises(InvalidRequest) as failure:
         await port.update_member(a.MemberPatch(tenant="a", id=user, role="king"))  # type: ignore[arg-type]
     assert failure.value.param == "role" or "$.role" in failure.value.message
+
+
+@pytest.mark.parametrize("target", a.ROLES)
+@pytest.mark.parametrize("role", a.ROLES)
+async def test_the_rights_that_count_are_those_at_the_time_of_the_deed(
+    house: House, port: Members, role: a.Role, target: a.Role
+) -> None:  # fmt: skip
+    """What a gateway has checked a moment before may have changed."""
+    await house.user(role="owner")
+    actor, user = await house.user(role=role), await house.user(role=target)
+    key = await house.key(owner=actor, scopes=("admin",))
+    weak = await house.key(owner=actor)
+    allowed = role != "member" and a.ROLES.index(role) >= a.ROLES.index(target)
+    for name, may in ((actor, allowed), (key.id, allowed), (weak.id, False), ("user_unknown", False)):
+        for patch in (
+            a.MemberPatch(tenant="a", id=user, name=f"by {name}"[:50], actor=name),
+            a.MemberPatch(tenant="a", id=user, role=target, actor=name),
+        ):
+            assert await done(port.update_member(patch)) == may
+        assert await done(port.update_member(a.MemberPatch(tenant="a", id=user, role="owner", actor=name))) == (
+            may and role == "owner"
+        )
+        await port.update_member(a.MemberPatch(tenant="a", id=user, role=target))
+    assert await done(port.update_member(a.MemberPatch(tenant="a", id=actor, name="mine", actor=actor)))
+    assert await done(port.remove_member(a.Ref("a", user, weak.id))) is False
+    assert await done(port.remove_member(a.Ref("a", user, actor))) == allowed
+
+
+async def done(what: Awaitable[object]) -> bool:
+    try:
+        await what
+    except Forbidden:
+        return False
+    return True

@@ -261,6 +261,33 @@ def test_who_was_removed_or_made_less_has_nothing_left_of_it(acme: Organisation)
         refused(http.post(f"{OURS}/api_keys", json={"scopes": ["admin"]}))
 
 
+def test_an_invite_is_no_way_back(acme: Organisation, place: Installation) -> None:
+    """Whoever leaves, or is made less, has made invites while they still could."""
+    gone, less, revoked = acme.join("owner"), acme.join("owner"), acme.join("owner")
+    invites = [
+        taken(http.post(path, json={"role": role}))["token"]
+        for person in (gone, less, revoked)
+        for role in ("owner", "admin")
+        for http, path in ((person.browser, f"{OURS}/invites"), (person.program, "/v1/organization/invites"))
+    ]
+    taken(acme.owner.browser.delete(f"{OURS}/users/{gone.id}"))
+    taken(acme.owner.browser.patch(f"{OURS}/users/{less.id}", json={"role": "admin"}))
+    taken(acme.owner.browser.delete(f"{OURS}/api_keys/{revoked.key['id']}"))
+
+    def sign_up(number: int, token: str) -> int:
+        shown = httpx.get(f"{place.server.url}/api/invites/{token}").status_code
+        body = {"email": f"back{number}@example.org", "password": PASSWORD, "invite": token}
+        answer = httpx.post(f"{place.server.url}/api/signup", json=body)
+        assert (shown, answer.status_code) in ((404, 404), (200, 204))
+        return answer.status_code
+
+    assert [sign_up(*each) for each in enumerate(invites)] == [
+        *(404, 404, 404, 404),
+        *(404, 404, 204, 204),
+        *(204, 404, 204, 404),
+    ]
+
+
 def test_guesses_tell_nothing_of_who_is_there(acme: Organisation, place: Installation) -> None:
     guesses = [{"email": email, "password": "a wrong one"} for email in (acme.member.email, "nobody@example.org")]
     known, unknown = (httpx.post(f"{place.server.url}/api/session", json=guess) for guess in guesses)

@@ -3,6 +3,7 @@
 import html
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -11,8 +12,10 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from benchmarks.page_browser import ARGS
+from services.accounts.cache import FRESH_S
 from tests.conftest import MakeServer
 from tests.support.oidc_provider import OidcProvider, Person
+from tests.support.organisations import PASSWORD, installation, taken
 from tests.support.server import Server
 
 ROLES = '{"ops": "admin"}'
@@ -70,6 +73,46 @@ def test_keys_rotate_while_the_server_runs(server: Server, provider: OidcProvide
         with httpx.Client(base_url=server.url) as browser:
             assert through(browser, provider.people[0]).headers["location"] == "/"
         provider.rotate()
+
+
+def test_nobody_gets_an_owners_rights_by_signing_up_with_the_owners_address(
+    start_server: MakeServer, provider: OidcProvider
+) -> None:
+    """Not even in the seconds for which the gateway still takes a session, or a key, that has ended."""
+    server = start_server(**provider.settings(), OIDC_GROUP_ROLES='{"ops": "owner"}', OIDC_DEFAULT_ROLE="member")
+    with installation(server) as place:
+        owner, ceo = place.browser(), provider.people[1]
+        assert owner.get(server.signin).status_code == 303
+        first = {"email": "first@example.com", "password": PASSWORD}
+        taken(owner.post("/api/signup", json=first))
+        invite = taken(owner.post("/api/organization/invites", json={}))["token"]
+        evil, account = place.browser(), {"email": ceo.email, "password": PASSWORD}
+        taken(evil.post("/api/signup", json=account | {"invite": invite}))
+        key = taken(evil.post("/api/organization/api_keys", json={}))["secret"]
+        program = place.program(key)
+        theirs = evil.get("/api/session").json()["user"]["id"]
+        secret = taken(evil.post("/api/conversations", json={"system_prompt": "of the imposter"}))["id"]
+        assert program.get("/api/conversations").status_code == 200
+        browser = place.browser()
+        assert through(browser, ceo).headers["location"] == "/"
+        tries = [
+            evil.post("/api/organization/api_keys", json={}),
+            evil.post("/api/account/password", json={"new": "another long one"}),
+            evil.post("/api/organization/invites", json={"role": "owner"}),
+        ]
+        assert all(answer.status_code in (401, 403, 404) for answer in tries), [answer.text for answer in tries]
+        session = browser.get("/api/session").json()
+        assert (session["role"], session["user"]["email"]) == ("owner", ceo.email)
+        assert session["user"]["id"] != theirs
+        assert browser.get(f"/api/conversations/{secret}").status_code == 404
+        assert browser.get("/api/conversations").json()["data"] == []
+        ours = taken(browser.post("/api/conversations", json={"system_prompt": "of the owner"}))["id"]
+        for http in (evil, program):
+            assert http.get(f"/api/conversations/{ours}").status_code in (401, 404)
+        time.sleep(FRESH_S + 0.2)
+        assert evil.get("/api/session").status_code == 401
+        assert program.get("/v1/models").status_code == 401
+        assert place.browser().post("/api/session", json=account).status_code == 401
 
 
 @pytest.mark.parametrize(

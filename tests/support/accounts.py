@@ -54,6 +54,7 @@ class House:
             "name": name,
             "role": role,
             "space": f"{tenant}/{id}",
+            "verified": False,
         }
         async with writing(self.engine) as db:
             await db.execute(insert(users).values(row | {"created": self.clock.now}))

@@ -49,8 +49,12 @@ class House:
             a.Registration(email=email, password=password, name="Olive", tenant=ACME, space=ACME)
         )
 
-    async def newcomer(self, email: str, role: a.Role = "member") -> a.NewSession:
-        invite = await self.ports.invites.create_invite(a.NewInvite(tenant=ACME, role=role))
+    async def newcomer(self, email: str, role: a.Role = "member", *, email_known: bool = False) -> a.NewSession:
+        """email_known: the invite was sent to it."""
+        asked = a.NewInvite(tenant=ACME, role=role, email=email if email_known else "")
+        return await self.register(email, await self.ports.invites.create_invite(asked))
+
+    async def register(self, email: str, invite: a.Invite) -> a.NewSession:
         return await self.ports.sign_in.register(
             a.Registration(email=email, password=GOOD, name="New", invite=str(invite.token))
         )

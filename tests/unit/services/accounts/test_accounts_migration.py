@@ -124,3 +124,57 @@ async def test_one_can_go_back(database_url: str) -> None:
     ]
     await to(engine, "0002")
     await engine.dispose()
+
+
+USER = "INSERT INTO users (id, tenant, email, name, role, space, created) VALUES "
+INVITE = "INSERT INTO invites (id, tenant, digest, email, role, created, expires, accepted_by) VALUES "
+
+
+async def people(engine: AsyncEngine) -> None:
+    """In an installation of the second revision."""
+    await to(engine, "0002")
+    await do(
+        engine,
+        *(
+            USER + f"('{id}', '{tenant}', '{id}@x', '', '{role}', '{id}', {created})"
+            for id, tenant, role, created in (
+                ("first", "local", "owner", 2), ("second", "local", "owner", 3), ("older", "local", "member", 1),
+                ("linked", "local", "admin", 4), ("theirs", "acme", "owner", 9), ("twin", "acme", "owner", 9),
+            )
+        ),
+        "INSERT INTO identities (issuer, subject, user_id) VALUES ('i', 's', 'linked'), ('i', 't', 'gone')",
+        INVITE + "('i1', 'acme', 'd1', '', 'member', 1, 2, '')",
+    )  # fmt: skip
+
+
+async def test_of_those_who_are_there_some_are_known(database_url: str) -> None:
+    engine = open_database(database_url)
+    await people(engine)
+    await migrate(engine, "accounts", MIGRATIONS)
+    assert await rows(engine, "SELECT id FROM users WHERE verified ORDER BY id") == [
+        ("first",),
+        ("linked",),
+        ("theirs",),
+    ]
+    assert await rows(engine, "SELECT id, made_by FROM invites") == [("i1", "")]
+    for statement in (
+        USER + "('new', 'acme', 'new@x', '', 'member', 'new', 1)",
+        INVITE + "('i2', 'acme', 'd2', '', 'member', 1, 2, '')",
+        USER.replace("created", "created, verified") + "('new', 'acme', 'first@x', '', 'member', 'new', 1, false)",
+    ):
+        with pytest.raises(DBAPIError):
+            await do(engine, statement)
+    await do(engine, USER.replace("created", "created, verified") + "('new', 'acme', 'n@x', '', '', 'new', 1, false)")
+    await engine.dispose()
+
+
+async def test_one_can_go_back_to_not_knowing(database_url: str) -> None:
+    engine = open_database(database_url)
+    await people(engine)
+    await to(engine, "0003")
+    await to(engine, "0002", "downgrade")
+    await do(engine, USER + "('new', 'acme', 'new@x', '', 'member', 'new', 1)")
+    assert len(await rows(engine, "SELECT * FROM users")) == 7
+    assert await rows(engine, "SELECT * FROM invites") == [("i1", "acme", "d1", "", "member", 1, 2, "")]
+    await to(engine, "0003")
+    await engine.dispose()
