@@ -120,7 +120,7 @@ def test_it_works_on_postgresql(tmp_path: Path, postgres_database: str) -> None:
     assert not (home / "antiphon.db").exists()
     nowhere = postgres_database.rpartition("/")[0] + "/nowhere"
     told = antiphon(home, "keys", "list", ANTIPHON_DATABASE_URL=nowhere, code=1)
-    assert told == 'antiphon: The database cannot be used: database "nowhere" does not exist.'
+    assert told == 'antiphon: The database refuses us: database "nowhere" does not exist.'
 
 
 def test_commands_at_once_wait_for_each_other(tmp_path: Path) -> None:
