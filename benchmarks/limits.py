@@ -76,28 +76,32 @@ def nine_buckets() -> Tier:
 
 
 async def in_memory(name: str, tier: Tier, most: float | None = None) -> list[Figure]:
-    """To reserve and to settle: three subjects, all buckets, a budget, a day between requests."""
+    """A decision is to reserve; settling follows later. Three subjects, all buckets, a budget, a day between requests."""
     passing = iter(range(0, 10**18, DAY // 2))
     limiter = _limiter(tier, MemoryBuckets(lambda: next(passing)))
     await _decide(limiter, DECISIONS // 10)
     began = time.thread_time()
-    taken = await _decide(limiter, DECISIONS)
+    decided, settled = await _decide(limiter, DECISIONS)
     mean = (time.thread_time() - began) / DECISIONS
     return [
-        Figure(f"{name}: reserve and settle in memory, p50", statistics.median(taken) * 1e6, "µs", most=most),
-        Figure(f"{name}: reserve and settle in memory, mean CPU", mean * 1e6, "µs", most=most),
+        Figure(f"{name}: a decision in memory, p50", statistics.median(decided) * 1e6, "µs", most=most),
+        Figure(f"{name}: settling it in memory, p50", statistics.median(settled) * 1e6, "µs"),
+        Figure(f"{name}: both, mean CPU", mean * 1e6, "µs"),
     ]
 
 
-async def _decide(limiter: TierLimiter, times: int) -> list[float]:
+async def _decide(limiter: TierLimiter, times: int) -> tuple[list[float], list[float]]:
+    """Seconds to reserve, and to settle."""
     ask = Ask(principal=Principal(tenant="org_1", user_id="user_1", key_id="key_1"), tokens=300, cost=5)
-    taken = []
+    decided, settled = [], []
     for _ in range(times):
         begun = time.perf_counter()
         held = await limiter.reserve(ask)
+        between = time.perf_counter()
         await limiter.settle(Settlement(id=held.id, tenant=held.tenant, tokens=250))
-        taken.append(time.perf_counter() - begun)
-    return taken
+        decided.append(between - begun)
+        settled.append(time.perf_counter() - between)
+    return decided, settled
 
 
 async def on_redis(url: str, free: Tier) -> list[Figure]:
