@@ -74,13 +74,13 @@ def show(
     """One organisation: its tier, what it may spend in a month, and what it has spent in this one."""
 
     async def found(opened: cli.Opened) -> dict[str, Any]:
-        from gateway.usage_period import beginning_of_month
+        from gateway.usage_period import month
 
         found, now = await cli.organisation(opened, org), time.time()
-        month = UsageQuery(tenant=found.id, start=beginning_of_month(now), end=now + 1)
+        query = UsageQuery(tenant=found.id, start=month(now).start, end=now + 1)
         return cli.shown(found) | {
             "tier_budget": opened.tiers.tier(found.tier).monthly_budget,
-            "spent": await opened.ledger.spent(month),
+            "spent": await opened.ledger.spent(query),
             "currency": cli.currency(),
         }
 

@@ -3,19 +3,17 @@
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from deploy import accounts_cli as cli
-from services.common.usage_messages import UsageQuery, UsageTotal
+from services.common.usage_messages import BucketSize, UsageQuery, UsageTotal
 from services.common.usage_ports import Ledger
 
 DAYS = 30
 COUNTED = ("requests", "prompt_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "tool_ms", "cost")
 COUNTS = ("requests", "prompt", "cached", "output", "reasoning", "tool s")
-Bucket = Literal["hour", "day", "month", "all"]
 Start = Annotated[
     float | None,
     typer.Option(parser=cli.moment, metavar="TIME", help="From then on, as 2026-01-31; 30 days if left out."),
@@ -30,7 +28,7 @@ def usage(
     org: cli.Org = cli.LOCAL,
     start: Start = None,
     end: End = None,
-    bucket: Annotated[Bucket, typer.Option(help="What one line sums up.")] = "day",
+    bucket: Annotated[BucketSize, typer.Option(help="What one line sums up.")] = "day",
     as_csv: Annotated[bool, typer.Option("--csv", help="One line of CSV for each generation instead.")] = False,
     as_json: cli.AsJson = False,
     home: cli.Home = None,
@@ -58,7 +56,7 @@ def usage(
         cli.print_table((f"{bucket} from" if bucket == "all" else bucket, "model", *numbers), table, right=numbers)
 
 
-def _query(org: str, start: float | None, end: float | None, bucket: Bucket) -> UsageQuery:
+def _query(org: str, start: float | None, end: float | None, bucket: BucketSize) -> UsageQuery:
     end = time.time() + 1 if end is None else end
     start = end - DAYS * 86400.0 if start is None else start
     if start >= end:
@@ -77,8 +75,9 @@ async def _write_csv(ledger: Ledger, query: UsageQuery, currency: str) -> None:
 
 def _object(total: UsageTotal, currency: str) -> dict[str, Any]:
     """As /v1/usage has it."""
-    fields = msgspec.structs.asdict(total)
-    return {"object": "usage.bucket", **fields, "start": int(total.start), "currency": currency}
+    from gateway.routes.shapes import usage_bucket
+
+    return usage_bucket(total) | {"currency": currency}
 
 
 def _numbers(totals: Sequence[UsageTotal]) -> list[str]:

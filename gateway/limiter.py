@@ -5,12 +5,12 @@ import itertools
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
 from gateway.limit_store import BucketStore
 from gateway.limits import DAY, MINUTE, SECOND, Bucket, Budget, Claim, Rate, Slots, Verdict, excess, remaining, seconds
+from gateway.usage_period import month
 from services.common.account_messages import Principal
 from services.common.errors import InvalidRequest, QuotaExceeded, RateLimited
 from services.common.messages import Admitted, RateState
@@ -40,14 +40,6 @@ class Plan(Struct, frozen=True):
     slots: tuple[Slots, ...]
 
 
-class Month(Struct, frozen=True):
-    """A calendar month, UTC."""
-
-    name: str
-    start: float
-    end: float
-
-
 class TierLimiter:
     def __init__(self, tiers: Tiers, store: BucketStore, spent: Spent, clock: Callable[[], float] = time.time):
         self._tiers = tiers
@@ -58,7 +50,7 @@ class TierLimiter:
         self._open: dict[str, Claim] = {}
         self._given_back: set[asyncio.Task[None]] = set()
         self._plans: dict[tuple[str, str, str, str], tuple[Tier, Plan]] = {}
-        self._month = _month(clock())
+        self._month = month(clock())
 
     async def reserve(self, ask: Ask) -> Reservation:
         who = ask.principal
@@ -121,7 +113,7 @@ class TierLimiter:
         if not limits:
             return None
         if not self._month.start <= (now := self._clock()) < self._month.end:
-            self._month = _month(now)
+            self._month = month(now)
         return Budget(f"budget:{who.tenant}:{self._month.name}", min(limits), cost)
 
 
@@ -205,9 +197,3 @@ def _admitted(claim: Claim, verdict: Verdict) -> Admitted:
             else:
                 tokens = least
     return Admitted(requests, tokens)
-
-
-def _month(now: float) -> Month:
-    first = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    after = (first + timedelta(days=32)).replace(day=1)
-    return Month(f"{first:%Y-%m}", first.timestamp(), after.timestamp())

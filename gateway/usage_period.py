@@ -1,7 +1,9 @@
 """Moments as people and programs write them in a query."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
 
 from services.common.errors import InvalidRequest
 
@@ -28,7 +30,15 @@ def moment(text: str, param: str) -> float:
         ) from None
 
 
-def beginning_of_month(now: float) -> float:
-    """UTC."""
-    date = datetime.fromtimestamp(now, UTC)
-    return datetime(date.year, date.month, 1, tzinfo=UTC).timestamp()
+class Month(Struct, frozen=True):
+    """start ≤ t < end, UTC."""
+
+    name: str
+    start: float
+    end: float
+
+
+def month(now: float) -> Month:
+    first = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    after = (first + timedelta(days=32)).replace(day=1)
+    return Month(f"{first:%Y-%m}", first.timestamp(), after.timestamp())

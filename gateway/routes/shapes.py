@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from typing import Annotated, Any
 
 from fastapi import Path, Query
-from msgspec import Struct
+from msgspec import Struct, structs
 from pydantic import Field
 
 from services.common import account_messages as a
+from services.common.usage_messages import UsageTotal
 
 PRINTABLE = r"^[\x20-\x7e]*$"
 """Ids and names of models hold nothing else; a NUL would not even reach a database."""
@@ -42,6 +43,10 @@ def shape(item: Struct) -> dict[str, Any]:
 
 def listed(items: Iterable[Struct]) -> dict[str, Any]:
     return {"object": "list", "data": [shape(item) for item in items]}
+
+
+def usage_bucket(total: UsageTotal) -> dict[str, Any]:
+    return {"object": "usage.bucket"} | structs.asdict(total) | {"start": int(total.start)}
 
 
 def ref(who: a.Principal, id: str) -> a.Ref:

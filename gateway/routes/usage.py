@@ -1,7 +1,7 @@
 """What was used, and what it cost: in sums, or as one line of CSV for each generation."""
 
 import time
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_args
 
 import msgspec
 from fastapi import APIRouter, Depends, Query
@@ -10,18 +10,17 @@ from starlette.responses import Response, StreamingResponse
 from gateway.auth import is_admin
 from gateway.ports import GatewayPorts
 from gateway.routes.access import Access, needs
-from gateway.routes.shapes import IdFilter
+from gateway.routes.shapes import IdFilter, usage_bucket
 from gateway.usage_csv import lines
-from gateway.usage_period import beginning_of_month, moment
+from gateway.usage_period import moment, month
 from services.common.account_messages import Principal
 from services.common.errors import Forbidden, InvalidRequest
-from services.common.usage_messages import Grouping, UsageQuery, UsageTotal
+from services.common.usage_messages import BucketSize, Grouping, UsageQuery
 
 DAY_S = 24 * 3600.0
 DEFAULT_DAYS = 30
 MOST_DAYS_BY_HOUR = 92
 Moment = Annotated[str | None, Query(max_length=40, description="Unix seconds, or an ISO date or time (UTC)")]
-Bucket = Literal["hour", "day", "month", "all"]
 
 
 class Filters:
@@ -55,12 +54,12 @@ def router(ports: GatewayPorts, prefix: str, access: Access) -> APIRouter:
 
     @routes.get("/usage")
     async def usage(
-        who: Reader, asked: Asked, bucket: Bucket = "day", group_by: Annotated[str, Query(max_length=200)] = ""
+        who: Reader, asked: Asked, bucket: BucketSize = "day", group_by: Annotated[str, Query(max_length=200)] = ""
     ) -> dict[str, Any]:
         if bucket == "hour" and asked.end - asked.start > MOST_DAYS_BY_HOUR * DAY_S:
             raise InvalidRequest(f"By the hour, ask for {MOST_DAYS_BY_HOUR} days at most.", param="bucket")
         query = asked.query(who, bucket=bucket, group_by=_groupings(group_by))
-        data = [_total(total) for total in await ports.ledger.totals(query)]
+        data = [usage_bucket(total) for total in await ports.ledger.totals(query)]
         return {"object": "list", "data": data, "currency": ports.currency, "budget": await _budget(ports, who)}
 
     @routes.get("/usage.csv", response_class=StreamingResponse)
@@ -87,16 +86,12 @@ def _groupings(text: str) -> tuple[Grouping, ...]:
     return tuple(name for name in known if name in asked)
 
 
-def _total(total: UsageTotal) -> dict[str, Any]:
-    return {"object": "usage.bucket"} | msgspec.structs.asdict(total) | {"start": int(total.start)}
-
-
 async def _budget(ports: GatewayPorts, who: Principal) -> dict[str, int | None]:
     """This month's. Members see what they spent, and not how much the others have left."""
     now = time.time()
-    month = UsageQuery(tenant=who.tenant, start=beginning_of_month(now), end=now + 1)
+    query = UsageQuery(tenant=who.tenant, start=month(now).start, end=now + 1)
     if not _sees_all(who):
-        return {"limit": None, "spent": await ports.ledger.spent(msgspec.structs.replace(month, user_id=who.user_id))}
+        return {"limit": None, "spent": await ports.ledger.spent(msgspec.structs.replace(query, user_id=who.user_id))}
     limits = (who.monthly_budget, ports.tiers.tier(who.tier).monthly_budget)
     limit = min((x for x in limits if x is not None), default=None)
-    return {"limit": limit, "spent": await ports.ledger.spent(month)}
+    return {"limit": limit, "spent": await ports.ledger.spent(query)}

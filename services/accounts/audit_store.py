@@ -9,8 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.accounts.chain import GENESIS, Chain, Walk
 from services.accounts.tables import audit
-from services.accounts.text import storable
 from services.common.account_messages import AuditEntry, AuditQuery, AuditReport
+from services.common.texts import storable
 
 BATCH = 1000
 _canonical = msgspec.json.Encoder(order="sorted").encode

@@ -9,6 +9,7 @@ from services.accounts.sign_in_store import Person, SignInQueries
 from services.accounts.store import AccountStore
 from services.common import account_messages as a
 from services.common.errors import Conflict, Forbidden, InvalidRequest
+from services.common.texts import new_id, storable
 
 Clock = Callable[[], float]
 UNVERIFIED = "The identity provider has not verified your e-mail address. Verify it there, then sign in again."
@@ -45,7 +46,7 @@ class IdentitySignIn:
             if mapping.groups and person.role != role and await db.set_role(person, role):
                 entries.append(deed(a.Ref(person.tenant, person.id), "member.role", now, _changed(person.role, role)))
             await db.seen(person, now)
-            for entry in [*entries, deed(_own(person), "signin.oidc", now, {"issuer": identity.issuer})]:
+            for entry in [*entries, deed(person.own, "signin.oidc", now, {"issuer": identity.issuer})]:
                 await db.note(entry)
         return a.NewSession(tenant=person.tenant, user_id=person.id)
 
@@ -55,7 +56,7 @@ class IdentitySignIn:
         """Whom the identity names, whose e-mail it has, or somebody new; with what was done to find them."""
         if known := await db.person_vouched_for(identity):
             return _at_home(known, newcomer.tenant), []
-        newcomer = newcomer._replace(id=text.new_id("user"), email=_verified(identity), verified=True)
+        newcomer = newcomer._replace(id=new_id("user"), email=_verified(identity), verified=True)
         entries: list[a.AuditEntry] = []
         person = await db.person_called(newcomer.email)
         if person is None:
@@ -74,7 +75,7 @@ class IdentitySignIn:
     ) -> tuple[Person, list[a.AuditEntry]]:  # fmt: skip
         if not await db.add_user(newcomer, _name(identity), now):
             raise Conflict("The account was made meanwhile.")
-        return newcomer, [deed(_own(newcomer), "user.create", now, {"role": newcomer.role})]
+        return newcomer, [deed(newcomer.own, "user.create", now, {"role": newcomer.role})]
 
     async def _taken_over(
         self, db: SignInQueries, identity: a.ExternalIdentity, person: Person, newcomer: Person, now: float
@@ -92,13 +93,9 @@ class IdentitySignIn:
         return made, [deed(a.Ref(person.tenant, person.id, made.id), "user.take_over", now, what), *entries]
 
     async def _note_failure(self, identity: a.ExternalIdentity, tenant: str, reason: Forbidden) -> None:
-        details = {"issuer": text.storable(identity.issuer), "reason": reason.message}
+        details = {"issuer": storable(identity.issuer), "reason": reason.message}
         async with self._store.writing(SignInQueries) as db:
             await db.note(deed(a.Ref(tenant, ""), "signin.failed", self._clock(), details))
-
-
-def _own(person: Person) -> a.Ref:
-    return a.Ref(person.tenant, person.id, person.id)
 
 
 def _at_home(person: Person, tenant: str) -> Person:
@@ -114,7 +111,7 @@ def _changed(old: a.Role, new: a.Role) -> dict[str, str]:
 def _check_named(identity: a.ExternalIdentity) -> None:
     # Letters that cannot be stored are not replaced: two identities must not become one.
     named = (identity.issuer, identity.subject)
-    if not all(part and text.storable(part) == part for part in named):
+    if not all(part and storable(part) == part for part in named):
         raise Forbidden("The identity provider gave no usable name for you.")
 
 

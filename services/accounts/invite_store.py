@@ -11,8 +11,8 @@ from services.accounts.organisation_store import organisation_exists
 from services.accounts.roles import MACHINE, may_manage
 from services.accounts.store import Queries, owned
 from services.accounts.tables import invites, organisations
-from services.accounts.text import storable
 from services.common.account_messages import Invite, Role
+from services.common.texts import storable
 
 _INVITE = [invites.c[name] for name in Invite.__struct_fields__ if name not in ("organisation", "token")]
 

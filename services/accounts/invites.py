@@ -12,6 +12,7 @@ from services.accounts.secret import SecretKind
 from services.accounts.store import AccountStore
 from services.common import account_messages as a
 from services.common.errors import InvalidRequest, NotFound
+from services.common.texts import new_id, storable
 
 __all__ = ["InviteService", "consume", "invite_secrets"]
 
@@ -35,7 +36,7 @@ class InviteService:
         async with self._store.writing(InviteQueries) as db:
             if not await db.organisation_exists(invite.tenant):
                 raise NotFound("There is no such organisation.")
-            await db.add(invite, self._secrets.digest_of_any(token), text.storable(request.actor))
+            await db.add(invite, self._secrets.digest_of_any(token), storable(request.actor))
             ref = a.Ref(invite.tenant, invite.id, request.actor)
             await db.note(deed(ref, "invite.create", now, {"role": invite.role, "expires": invite.expires}))
         return msgspec.structs.replace(invite, token=token)
@@ -64,8 +65,8 @@ def _new(request: a.NewInvite, now: float) -> a.Invite:
     if not 0 < request.lifetime_s <= MAX_LIFETIME_S:
         raise InvalidRequest("An invitation is good for at most 90 days.", param="lifetime_s")
     return a.Invite(
-        id=text.new_id("invite"),
-        tenant=text.storable(request.tenant),
+        id=new_id("invite"),
+        tenant=storable(request.tenant),
         email=text.email(request.email) if request.email else "",
         role=request.role,
         created=now,

@@ -9,8 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.accounts import principal_store as principals
 from services.accounts.store import Queries, owned
 from services.accounts.tables import api_keys, organisations, projects, service_accounts, sessions, users
-from services.accounts.text import storable
 from services.common.account_messages import ApiKey, KeyQuery, Principal
+from services.common.texts import storable
 
 _KEY = [api_keys.c[name] for name in ApiKey.__struct_fields__ if name != "secret"]
 USED_S = 60.0

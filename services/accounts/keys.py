@@ -15,6 +15,7 @@ from services.accounts.secret import SecretKind, bad_key
 from services.accounts.store import AccountStore
 from services.common import account_messages as a
 from services.common.errors import InvalidRequest, NotFound
+from services.common.texts import new_id
 
 MAX_MODELS = 50
 MAX_MODEL = 256
@@ -57,7 +58,7 @@ class KeyService:
     def _new(self, request: a.NewKey, secret: str) -> a.ApiKey:
         now = self._clock()
         return a.ApiKey(
-            id=text.new_id("key"),
+            id=new_id("key"),
             tenant=request.tenant,
             name=text.name(request.name, optional=True),
             hint=secret[-4:],

@@ -10,9 +10,9 @@ from services.accounts.key_store import revoke_keys_of
 from services.accounts.session_store import remove_sessions_of
 from services.accounts.store import Queries, owned
 from services.accounts.tables import identities, users
-from services.accounts.text import storable
 from services.common.account_messages import Member, Principal
 from services.common.messages import Json
+from services.common.texts import storable
 
 _MEMBER: list[ColumnElement[Any]] = [
     *(users.c[name] for name in Member.__struct_fields__ if name != "has_password"),

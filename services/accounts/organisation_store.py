@@ -10,8 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.accounts.store import Queries
 from services.accounts.tables import organisations
-from services.accounts.text import storable
 from services.common.account_messages import Organisation
+from services.common.texts import storable
 
 _ORGANISATION = [organisations.c[name] for name in Organisation.__struct_fields__]
 

@@ -13,6 +13,7 @@ from services.accounts.store import AccountStore
 from services.common import account_messages as a
 from services.common.errors import Conflict, InvalidRequest, NotFound
 from services.common.messages import Json
+from services.common.texts import new_id
 from services.common.usage_ports import Tiers
 
 NO_BUDGET = -1
@@ -28,7 +29,7 @@ class OrganisationService:
 
     async def create_organisation(self, request: a.NewOrganisation) -> a.Organisation:
         organisation = a.Organisation(
-            id=text.new_id("org") if request.id is None else text.tenant(request.id),
+            id=new_id("org") if request.id is None else text.tenant(request.id),
             name=text.name(request.name),
             tier=self._tiers.tier(request.tier).name,
             region=text.region(request.region),

@@ -11,8 +11,8 @@ from services.accounts.organisation_store import organisation_exists
 from services.accounts.session_store import remove_sessions_of
 from services.accounts.store import Queries, owned
 from services.accounts.tables import projects, service_accounts
-from services.accounts.text import storable
 from services.common.account_messages import Project, ServiceAccount
+from services.common.texts import storable
 
 _PROJECT = [projects.c[name] for name in Project.__struct_fields__]
 _ACCOUNT = [service_accounts.c[name] for name in ServiceAccount.__struct_fields__]

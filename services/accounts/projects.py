@@ -12,6 +12,7 @@ from services.accounts.project_store import ProjectQueries, ServiceAccountQuerie
 from services.accounts.store import AccountStore
 from services.common import account_messages as a
 from services.common.errors import InvalidRequest, NotFound
+from services.common.texts import new_id
 
 Clock = Callable[[], float]
 
@@ -23,7 +24,7 @@ class ProjectService:
 
     async def create_project(self, request: a.NewProject) -> a.Project:
         project = a.Project(
-            id=text.new_id("proj"), tenant=request.tenant, name=text.name(request.name), created=self._clock()
+            id=new_id("proj"), tenant=request.tenant, name=text.name(request.name), created=self._clock()
         )
         async with self._store.writing(ProjectQueries) as db:
             await _check_organisation(db, project.tenant)
@@ -59,7 +60,7 @@ class ServiceAccountService:
 
     async def create_service_account(self, request: a.NewServiceAccount) -> a.ServiceAccount:
         account = a.ServiceAccount(
-            id=text.new_id("svc"),
+            id=new_id("svc"),
             tenant=request.tenant,
             name=text.name(request.name),
             project=request.project,

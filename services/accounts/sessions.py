@@ -6,8 +6,8 @@ from collections.abc import Callable
 from services.accounts.secret import SecretKind, bad_session
 from services.accounts.session_store import SessionQueries
 from services.accounts.store import AccountStore
-from services.accounts.text import storable
 from services.common.account_messages import AuditEntry, NewSession, Principal, Ref
+from services.common.texts import storable
 
 SESSION_S = 30 * 24 * 3600.0
 Clock = Callable[[], float]

@@ -16,6 +16,7 @@ from services.accounts.throttle import Guess, Subjects
 from services.common import account_messages as a
 from services.common.errors import Conflict, Forbidden, InvalidRequest, NotFound, NotSignedIn, TooManyAttempts
 from services.common.messages import Json
+from services.common.texts import new_id, storable
 
 SWEEP_S = 60.0
 Clock = Callable[[], float]
@@ -49,12 +50,12 @@ class SignInService:
 
     async def with_password(self, attempt: a.PasswordSignIn) -> a.NewSession:
         await self._sweep()
-        email = text.storable(attempt.email.strip().lower())
+        email = storable(attempt.email.strip().lower())
         guess = self._subjects.guess(email, attempt.address)
         async with self._store.writing(SignInQueries) as db:
             _check(await db.charge_guess(guess, self._clock()))
             person = await db.person_called(email)
-        details = {"address": text.storable(attempt.address[:64])}
+        details = {"address": storable(attempt.address[:64])}
         right = await self._passwords.matches(person.password if person else None, attempt.password)
         if person is None or not right:
             await self._note_failure(person, details if person else details | {"account": self._subjects.hint(email)})
@@ -72,7 +73,7 @@ class SignInService:
             await db.right_guess(guess, now)
             if not await db.seen(person, now, rehashed):
                 raise NotSignedIn("The account was changed meanwhile. Sign in again.")
-            await db.note(deed(_own(person), "signin.password", now, details))
+            await db.note(deed(person.own, "signin.password", now, details))
 
     async def _note_failure(self, person: Person | None, details: Json) -> None:
         tried = a.Ref(person.tenant, person.id) if person else a.Ref("", "")
@@ -91,7 +92,7 @@ class SignInService:
         password = accepted(request.password, email)
         await self._check_welcome(request)  # before the work of hashing
         hashed = await self._passwords.hashed(password)
-        id, now = text.new_id("user"), self._clock()
+        id, now = new_id("user"), self._clock()
         async with self._store.writing(SignInQueries) as db:
             if request.invite:
                 return await self._invited(db, request.invite, Person(id, "", email, "member", hashed), name, now)
@@ -99,7 +100,7 @@ class SignInService:
                 raise _uninvited()
             person = Person(id, request.tenant, email, "owner", hashed, verified=True)
             await self._add(db, person, name, now, request.space)
-            await db.note(deed(_own(person), "user.create", now, {"role": person.role}))
+            await db.note(deed(person.own, "user.create", now, {"role": person.role}))
         return a.NewSession(tenant=person.tenant, user_id=person.id)
 
     async def _check_welcome(self, request: a.Registration) -> None:
@@ -109,7 +110,7 @@ class SignInService:
                     raise _no_invite()
             elif await db.any_user():
                 raise _uninvited()
-            elif not await db.is_active(text.storable(request.tenant)):
+            elif not await db.is_active(storable(request.tenant)):
                 raise NotFound("There is no such organisation.", param="tenant")
 
     async def _invited(self, db: SignInQueries, token: str, newcomer: Person, name: str, now: float) -> a.NewSession:
@@ -120,11 +121,11 @@ class SignInService:
         person = newcomer._replace(tenant=invite.tenant, role=invite.role, verified=accepted.vouched_for)
         await self._add(db, person, name, now)
         await db.note(deed(a.Ref(person.tenant, invite.id, person.id), "invite.accept", now))
-        await db.note(deed(_own(person), "user.create", now, {"role": person.role}))
+        await db.note(deed(person.own, "user.create", now, {"role": person.role}))
         return a.NewSession(tenant=person.tenant, user_id=person.id)
 
     async def _add(self, db: SignInQueries, person: Person, name: str, now: float, space: str = "") -> None:
-        if not await db.add_user(person, name, now, text.storable(space)):
+        if not await db.add_user(person, name, now, storable(space)):
             raise Conflict("There is already an account with this e-mail address.", param="email")
 
     async def set_password(self, request: a.NewPassword) -> None:
@@ -150,10 +151,6 @@ class SignInService:
         if not await self._passwords.matches(person.password, current):
             await self._note_failure(person, {"reason": "current password"})
             raise NotSignedIn("The current password is wrong.", param="current")
-
-
-def _own(person: Person) -> a.Ref:
-    return a.Ref(person.tenant, person.id, person.id)
 
 
 def _check(wait: float) -> None:

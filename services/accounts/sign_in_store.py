@@ -12,7 +12,7 @@ from services.accounts.member_store import MemberQueries
 from services.accounts.session_store import remove_sessions_of
 from services.accounts.store import owned
 from services.accounts.tables import identities, organisations, users
-from services.common.account_messages import ExternalIdentity, Invite, Role
+from services.common.account_messages import ExternalIdentity, Invite, Ref, Role
 from services.common.messages import Json
 
 
@@ -26,6 +26,11 @@ class Person(NamedTuple):
     """Somebody who is believed has said that the e-mail is this person's."""
     suspended: bool = False
     """The organisation is, or is gone."""
+
+    @property
+    def own(self) -> Ref:
+        """Of a deed that the person did, on their own account."""
+        return Ref(self.tenant, self.id, self.id)
 
     def __repr__(self) -> str:
         return f"Person(id={self.id!r}, tenant={self.tenant!r})"

@@ -11,9 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from services.accounts import audit_store
 from services.accounts.chain import Chain
 from services.accounts.tables import metadata
-from services.accounts.text import storable
 from services.common.account_messages import AuditEntry, AuditQuery, AuditReport
 from services.common.sql import reading, writing
+from services.common.texts import storable
 
 __all__ = ["MIGRATIONS", "AccountStore", "AuditQueries", "Queries", "metadata", "owned"]
 

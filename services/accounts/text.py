@@ -1,25 +1,14 @@
 """The texts that people give: what may be stored. Errors: `InvalidRequest` names the field."""
 
 import re
-import secrets
 
 from services.common.errors import InvalidRequest
 
 MAX_NAME = 200
 MAX_EMAIL = 254
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _EMAIL = re.compile(r"[^@\s,;<>\"\\]+@[^@\s,;<>\"\\]+")
 _REGION = re.compile("[A-Za-z0-9._-]{0,64}")
 _TENANT = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-
-def storable(text: str) -> str:
-    """For looking up and for the audit log: PostgreSQL holds no NUL and UTF-8 no lone surrogate."""
-    return _UNSTORABLE.sub("\ufffd", text)
-
-
-def new_id(prefix: str) -> str:
-    return f"{prefix}_{secrets.token_hex(16)}"
 
 
 def name(text: str, *, optional: bool = False) -> str:

@@ -27,11 +27,8 @@ class EmbeddingEngine:
         """Errors: the embedder's and the limiter's. Once begun it is charged: the model runs to its end."""
         meter = self._meter
         meter.require_permitted(who, request.model)
-        begun = UsageRecord(
-            id=request_id, tenant=who.tenant, at=meter.clock(), kind=CLASS, model=request.model, worker="embedder",
-            user_id=who.user_id, key_id=who.key_id, project=who.project,
-            prompt_tokens=await self._embedder.count(request),
-        )  # fmt: skip
+        tokens = await self._embedder.count(request)
+        begun = meter.begun(who, request_id, CLASS, request.model, "embedder", tokens)
         reservation = await meter.reserve(who, CLASS, [begun])
         records: list[UsageRecord] = []
         try:

@@ -52,7 +52,10 @@ class Meter:
         one = len(placed) == 1  # the usual request, for which tasks cost more than they bring
         prompts = [await _prompt_tokens(placed[0])] if one else await asyncio.gather(*map(_prompt_tokens, placed))
         bounded = [_bounded(p, prompt, tier) for p, prompt in zip(placed, prompts, strict=True)]
-        begun = [self._record(who, p, prompt) for p, prompt in zip(bounded, prompts, strict=True)]
+        begun = [
+            self.begun(who, p.request.request_id, p.model_class, p.request.model, p.worker, prompt)
+            for p, prompt in zip(bounded, prompts, strict=True)
+        ]
         most = [replace(r, output_tokens=_most_output(p.request)) for r, p in zip(begun, bounded, strict=True)]
         reservation = await self.reserve(who, placed[0].model_class, most)
         return Admission(self, reservation, list(zip(bounded, begun, strict=True)))
@@ -65,11 +68,10 @@ class Meter:
         self._open[reservation.id] = reservation
         return reservation
 
-    def _record(self, who: Principal, placed: Placed, prompt: int) -> UsageRecord:
+    def begun(self, who: Principal, id: str, kind: str, model: str, worker: str, prompt_tokens: int) -> UsageRecord:
         return UsageRecord(
-            id=placed.request.request_id, tenant=who.tenant, at=self.clock(), kind=placed.model_class,
-            model=placed.request.model, worker=placed.worker, user_id=who.user_id, key_id=who.key_id,
-            project=who.project, prompt_tokens=prompt,
+            id=id, tenant=who.tenant, at=self.clock(), kind=kind, model=model, worker=worker, user_id=who.user_id,
+            key_id=who.key_id, project=who.project, prompt_tokens=prompt_tokens,
         )  # fmt: skip
 
     def ended(self, begun: UsageRecord, spent: Spent, outcome: Outcome) -> UsageRecord:

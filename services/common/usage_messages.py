@@ -102,6 +102,9 @@ class UsageRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
 Grouping = Literal["model", "key_id", "user_id", "project", "kind", "outcome"]
 
 
+BucketSize = Literal["hour", "day", "month", "all"]
+
+
 class UsageQuery(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """start ≤ at < end. None: any. Days and months are calendar ones, UTC."""
 
@@ -113,7 +116,7 @@ class UsageQuery(Struct, frozen=True, kw_only=True, omit_defaults=True):
     user_id: str | None = None
     project: str | None = None
     group_by: tuple[Grouping, ...] = ()
-    bucket: Literal["hour", "day", "month", "all"] = "day"
+    bucket: BucketSize = "day"
     after: str | None = None
     """Records only: the id after which to go on."""
     limit: int = 1000

@@ -13,8 +13,9 @@ import msgspec
 
 from services.common import messages as m
 from services.common.errors import Conflict, InvalidRequest, NotFound
+from services.common.texts import new_id, storable
 from services.conversations.store import ConversationStore, Queries
-from services.conversations.text import is_id, new_id, storable
+from services.conversations.text import is_id
 
 MAX_PAGE = 1000
 Clock = Callable[[], float]

@@ -8,8 +8,9 @@ import msgspec
 
 from services.common import usage_messages as u
 from services.common.errors import InvalidRequest, NotFound
+from services.common.texts import storable
 from services.ledger.store import LedgerStore
-from services.ledger.text import storable, storable_record
+from services.ledger.text import storable_record
 
 MAX_PAGE = 10_000
 MAX_COUNT = 2**53

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, Locator, Page, expect
 
 from benchmarks.page_upstream import Script
@@ -151,3 +153,15 @@ def title(page: Page, name: str) -> Locator:
 
 def row(page: Page, text: str) -> Locator:
     return page.get_by_role("row").filter(has_text=text)
+
+
+@pytest.fixture(scope="module")
+def house(upstream: Script, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with housed(tmp_path_factory.mktemp("house"), upstream) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def visit(browser: Browser) -> AsyncIterator[Visit]:
+    async with visits(browser) as made:
+        yield made

@@ -1,11 +1,10 @@
 """Getting in and out: passwords, invitations, single sign-on, the first account, and who comes after whom."""
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
-import pytest_asyncio
-from playwright.async_api import Browser, expect
+from playwright.async_api import expect
 
 from benchmarks.page_upstream import Script
 from tests.e2e.accounts_page import (
@@ -14,12 +13,12 @@ from tests.e2e.accounts_page import (
     Person,
     Visit,
     ended,
-    housed,
+    house,
     open_menu,
     shows_chat,
     sign_in,
     title,
-    visits,
+    visit,
 )
 from tests.e2e.chat_page import ChatPage
 from tests.e2e.conftest import MakeServer
@@ -27,19 +26,9 @@ from tests.support.oidc_provider import OidcProvider
 from tests.support.oidc_provider import Person as Known
 from tests.support.server import Server
 
+__all__ = ["house", "visit"]
+
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-
-
-@pytest.fixture(scope="module")
-def house(upstream: Script, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    with housed(tmp_path_factory.mktemp("house"), upstream) as made:
-        yield made
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def visit(browser: Browser) -> AsyncIterator[Visit]:
-    async with visits(browser) as made:
-        yield made
 
 
 async def test_the_first_account_keeps_the_conversations_and_signs_in_by_password(

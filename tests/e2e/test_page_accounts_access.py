@@ -1,18 +1,19 @@
 """The account pages for everyone: by axe, on a phone, in both themes, and under a limit."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Page, expect
 
 from benchmarks.page_browser import AXE
 from benchmarks.page_upstream import Script
-from tests.e2e.accounts_page import OLIVE, House, Visit, housed, open_menu, shows_chat, title, visits
+from tests.e2e.accounts_page import OLIVE, House, Visit, housed, open_menu, shows_chat, title, visit
 from tests.e2e.chat_page import ChatPage
 from tests.e2e.conftest import DESKTOP, TOUCH
+
+__all__ = ["visit"]
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -37,12 +38,6 @@ def house(upstream: Script, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             for name in ("Laptop", "Server"):
                 assert http.post("/api/organization/api_keys", json={"name": name}).is_success
             assert http.post("/api/organization/projects", json={"name": "Research"}).is_success
-        yield made
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def visit(browser: Browser) -> AsyncIterator[Visit]:
-    async with visits(browser) as made:
         yield made
 
 

@@ -1,12 +1,10 @@
 """The settings: keys, members and invites, usage, the audit log; and for whom they are there."""
 
 import re
-from collections.abc import AsyncIterator, Iterator
 
 import httpx
 import pytest
-import pytest_asyncio
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Page, expect
 
 from benchmarks.page_upstream import Script
 from tests.e2e.accounts_page import (
@@ -15,35 +13,25 @@ from tests.e2e.accounts_page import (
     Person,
     Visit,
     ended,
-    housed,
+    house,
     open_menu,
     row,
     shows_chat,
     title,
-    visits,
+    visit,
 )
 from tests.e2e.chat_page import ChatPage
 from tests.e2e.conftest import TOUCH
 from tests.support.server import until
 
+__all__ = ["house", "visit"]
+
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-
-
-@pytest.fixture(scope="module")
-def house(upstream: Script, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    with housed(tmp_path_factory.mktemp("house"), upstream) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")
 def member(house: House) -> Person:
     return house.join("Mia Member")
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def visit(browser: Browser) -> AsyncIterator[Visit]:
-    async with visits(browser) as made:
-        yield made
 
 
 def status(house: House, secret: str) -> int:

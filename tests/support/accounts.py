@@ -15,10 +15,10 @@ from services.accounts.service import AccountServices
 from services.accounts.sign_in import SignInService
 from services.accounts.store import MIGRATIONS, AccountStore
 from services.accounts.tables import metadata, users
-from services.accounts.text import new_id
 from services.accounts.tiers import TierFile
 from services.common import account_messages as a
 from services.common.sql import migrate, open_database, reading, writing
+from services.common.texts import new_id
 from tests.support.http import served
 
 PEPPER = b"a pepper for tests only"

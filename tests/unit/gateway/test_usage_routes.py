@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.usage_csv import HEADER, lines
-from gateway.usage_period import beginning_of_month, moment
+from gateway.usage_period import moment, month
 from services.common import account_messages as a
 from services.common.errors import InvalidRequest
 from services.common.usage_messages import RecordPage, UsageQuery, UsageRecord
@@ -71,7 +71,7 @@ async def test_admins_see_all_and_members_their_own(home: House) -> None:
 
 async def test_the_budget_is_the_lower_of_the_organisations_and_the_tiers(home: House) -> None:
     _, owners = await home.person("owner")
-    await home.ports.ledger.record([record(1, cost=70, at=max(beginning_of_month(NOW), NOW - 60))])
+    await home.ports.ledger.record([record(1, cost=70, at=max(month(NOW).start, NOW - 60))])
     of_tier = home.ports.tiers.tier("free").monthly_budget
     assert (await owners.get("/api/usage")).json()["budget"] == {"limit": of_tier, "spent": 70}
     for budget, limit in ((5, 5), (of_tier * 10, of_tier), (0, 0)):

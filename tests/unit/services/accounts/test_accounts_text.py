@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from services.accounts import text as checks
 from services.common.errors import InvalidRequest
+from services.common.texts import new_id, storable
 
 CHECKS: dict[str, Callable[[str], str]] = {
     "name": checks.name,
@@ -25,14 +26,14 @@ def test_what_passes_can_be_stored_and_passes_again(param: str, check: Callable[
         named = e.param
     else:
         named = param
-        assert checks.storable(passed) == passed == check(passed)
+        assert storable(passed) == passed == check(passed)
         assert "\n" not in passed
     assert named == param
 
 
 @given(st.text(st.characters(exclude_categories=[])))
 def test_anything_can_be_made_storable_and_keeps_its_length(text: str) -> None:
-    made = checks.storable(text)
+    made = storable(text)
     made.encode()
     assert "\x00" not in made
     assert len(made) == len(text)
@@ -49,6 +50,6 @@ def test_a_tenant_has_no_slash() -> None:
 
 
 def test_ids_are_unlike() -> None:
-    made = {checks.new_id("svc") for _ in range(100)}
+    made = {new_id("svc") for _ in range(100)}
     assert len(made) == 100
     assert all(len(id) == 36 and id.startswith("svc_") for id in made)

@@ -1,7 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.conversations.text import folded, is_id, new_id, storable
+from services.common.texts import new_id, storable
+from services.conversations.text import folded, is_id
 
 
 @given(st.text(st.characters()))
